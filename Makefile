@@ -1,0 +1,35 @@
+# Everything runs in .venv; `make demo` and `make test` work on a fresh machine.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint docs bench clean
+
+.venv/base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable '.[all]'
+	touch $@
+
+.venv/dev: .venv/base
+	$(PIP) --editable '.[test,lint,docs]'
+	touch $@
+
+demo: .venv/base
+	$(BIN)/dynagram demo
+
+test: .venv/dev
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+docs: .venv/dev
+	$(BIN)/mkdocs build --strict
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/kernels.py
+
+clean:
+	rm -rf .venv build dist site

@@ -1,0 +1,38 @@
+"""The exceptions dynagram raises: one line each, naming the argument, the value and what is allowed."""
+
+from __future__ import annotations
+
+
+class DynagramError(Exception):
+    """Base of every error raised on purpose by dynagram."""
+
+
+class InvalidValueError(DynagramError, ValueError):
+    """An argument has a value that is not allowed."""
+
+    def __init__(self, argument: str, value: object, allowed: str):
+        self.argument = argument
+        super().__init__(f"{argument} = {value!r}: {allowed}")
+
+
+class InvalidTypeError(DynagramError, TypeError):
+    """An argument is of a kind that cannot be used."""
+
+    def __init__(self, argument: str, value: object, allowed: str):
+        self.argument = argument
+        super().__init__(f"{argument} = {value!r}: {allowed}")
+
+
+class NonFiniteError(DynagramError, ArithmeticError):
+    """A computation left the range of float64; the message names the likely cause and the remedy."""
+
+
+class AccuracyError(DynagramError, ArithmeticError):
+    """A requested accuracy was not reached within the work allowed."""
+
+
+class MissingExtraError(DynagramError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str):
+        super().__init__(f"{package} is not installed: run  pip install 'dynagram[{extra}]'")
