@@ -1,4 +1,4 @@
-"""Activation functions: value, derivatives, kinks, Taylor data, parity, homogeneity (book §2.2, §5.3).
+"""Activation functions: value, derivatives, kinks, Taylor data, parity, homogeneity (book §2.2).
 
 An `Activation` wraps a JAX-traceable scalar function and knows what the theory needs of it. The
 registry holds the usual ones by name; a user's own callable becomes one through `activation(f)`,
@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -102,7 +102,7 @@ class Activation:
     def one_sided(self, order: int = 2) -> Float[np.ndarray, "2 derivatives"]:
         """σ^(p)(0⁻) in row 0 and σ^(p)(0⁺) in row 1, p = 0..order."""
         smooth_at_origin = all(kink.location != 0.0 for kink in self.kinks)
-        points = np.zeros(2) if smooth_at_origin else _both_sides(0.0)
+        points = np.zeros(2) if smooth_at_origin else both_sides(0.0)
         data = np.stack([self.values(points, p) for p in range(order + 1)], axis=1)
         return np.where(np.abs(data) < 1e-280, 0.0, data)
 
@@ -127,13 +127,10 @@ def _elementwise(function: ScalarFunction) -> ScalarFunction:
 
 def _nth_derivative(function: ScalarFunction, order: int) -> ScalarFunction:
     """Forward-mode derivative: stays cheap when nested, unlike reverse mode."""
-    for _ in range(order):
-        inner = function
-
-        def function(z: jax.Array, inner: ScalarFunction = inner) -> jax.Array:
-            return jax.jvp(inner, (z,), (jnp.ones_like(z),))[1]
-
-    return function
+    if order == 0:
+        return function
+    inner = _nth_derivative(function, order - 1)
+    return lambda z: jax.jvp(inner, (z,), (jnp.ones_like(z),))[1]
 
 
 @functools.lru_cache(maxsize=512)
@@ -141,7 +138,7 @@ def _compiled(function: ScalarFunction, order: int) -> ScalarFunction:
     return jax.jit(jax.vmap(_nth_derivative(function, order)))
 
 
-def _padded_size(size: int) -> int:
+def padded_size(size: int) -> int:
     """The next of 4096, 16384, 65536, …: few compiled shapes, and a call on 4096 costs nothing."""
     padded = 4096
     while padded < size:
@@ -152,9 +149,9 @@ def _padded_size(size: int) -> int:
 @float64
 def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
     flat = np.ascontiguousarray(z).reshape(-1)
-    padded = np.zeros(_padded_size(flat.size))
+    padded = np.zeros(padded_size(flat.size))
     padded[: flat.size] = flat
-    values = np.asarray(_compiled(sigma.function, order)(padded))
+    values = np.asarray(_compiled(sigma.function, order)(jnp.asarray(padded)))
     return values[: flat.size].reshape(z.shape)
 
 
@@ -244,14 +241,15 @@ def _find_kinks(sigma: Activation, reach: float = 20.0, spacing: float = 0.01) -
         for a, b in zip(left, right, strict=True):
             where = round(float(0.5 * (a + b)), 11) + 0.0
             where = next((z for z in jumps if abs(z - where) < 1e-9), where)
-            before, after = sigma.values(_both_sides(where), order)
+            before, after = sigma.values(both_sides(where), order)
             nearby = np.abs(sigma.values(where + np.linspace(-spacing, spacing, 64), order))
             if abs(after - before) > 1e-9 * (1.0 + float(nearby.max())):
                 jumps.setdefault(where, [0.0] * MAX_ORDER)[order] = float(after - before)
     return tuple(Kink(z, _trim(jumps[z])) for z in sorted(jumps))
 
 
-def _both_sides(z: float) -> np.ndarray:
+def both_sides(z: float) -> Float[np.ndarray, " 2"]:
+    """Points just left and just right of `z`, where one-sided values of a kinked σ are read."""
     nudge = _NEAR_ZERO if z == 0.0 else 1e-13 * max(1.0, abs(z))
     return np.array([z - nudge, z + nudge])
 
@@ -307,6 +305,26 @@ def _growth(sigma: Activation) -> float:
         )
     # z^6 over [20, 40] has log(64)/20 = 0.21: below that it is a polynomial.
     return rate if rate > 0.25 else 0.0
+
+
+@functools.lru_cache(maxsize=128)
+def powered(sigma: Activation, power: int) -> Activation:
+    """σ(z)^power as an activation of its own, with the kinks it inherits."""
+
+    def function(z: jax.Array) -> jax.Array:
+        return sigma.function(z) ** power
+
+    bare = Activation(f"{sigma.name}^{power}", function, anonymous=True)
+    kinks = []
+    for kink in sigma.kinks:
+        sides = [bare.values(both_sides(kink.location), order) for order in range(MAX_ORDER)]
+        jumps = [float(after - before) for before, after in sides]
+        rounding = [1e-12 * (1.0 + abs(before) + abs(after)) for before, after in sides]
+        clean = [j if abs(j) > r else 0.0 for j, r in zip(jumps, rounding, strict=True)]
+        if any(clean):
+            kinks.append(Kink(kink.location, _trim(clean)))
+    parity = "even" if power % 2 == 0 and sigma.parity != "none" else sigma.parity
+    return replace(bare, kinks=tuple(kinks), parity=parity, growth=power * sigma.growth)
 
 
 # --- the registry ----------------------------------------------------------------------------

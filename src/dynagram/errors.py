@@ -1,4 +1,4 @@
-"""The exceptions dynagram raises: one line each, naming the argument, the value and what is allowed."""
+"""The exceptions of dynagram: one line each, with argument, value and what is allowed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class InvalidTypeError(DynagramError, TypeError):
 
 
 class NonFiniteError(DynagramError, ArithmeticError):
-    """A computation left the range of float64; the message names the likely cause and the remedy."""
+    """A computation left the range of float64; the message names likely cause and remedy."""
 
 
 class AccuracyError(DynagramError, ArithmeticError):

@@ -62,33 +62,39 @@ def standard_nodes(
         return t, step * normal_density(t)
     if all(kink.location == 0.0 for kink in sigma.kinks):
         root = root.max(keepdims=True) * np.ones(1)
-    return _panels(sigma, root, reach, scale, refine)
+    return _kink_panels(sigma, root, reach, scale, refine)
 
 
-def _panels(
-    sigma: Activation, root: np.ndarray, reach: float, scale: float, refine: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Composite Gauss-Legendre with edges at kinks, graded by σ's own scale and by the Gaussian's."""
+def panel_rule(
+    edges: Float[np.ndarray, "*rows e"], scale: float, reach: float, refine: float = 1.0
+) -> tuple[Float[np.ndarray, "*rows m"], Float[np.ndarray, "*rows m"]]:
+    """Composite Gauss-Legendre rule for φ(t)·f(t) with f broken at `edges`, row by row.
+
+    Around every edge the panels grow geometrically from `scale`, the length over which f varies;
+    the Gaussian itself is resolved by fixed panels out to ±`reach`.
+    """
     gaussian = np.concatenate([-_GAUSSIAN_EDGES, [0.0], _GAUSSIAN_EDGES])
     outer = np.arange(-reach, reach + 1e-9, 2.5 / refine)
     grading = np.concatenate([-_FEATURE_EDGES, _FEATURE_EDGES]) * scale
-    features = np.concatenate([kink.location + grading for kink in sigma.kinks])
-    edges = np.concatenate(
-        [
-            np.broadcast_to(
-                np.concatenate([gaussian, outer]), (root.size, gaussian.size + outer.size)
-            ),
-            features[None, :] / root[:, None],
-        ],
-        axis=1,
-    )
-    edges = np.sort(np.clip(edges, -reach, reach), axis=1)
-    middle, half = 0.5 * (edges[:, 1:] + edges[:, :-1]), 0.5 * np.diff(edges, axis=1)
-    t = (middle[:, :, None] + half[:, :, None] * _PANEL_NODES).reshape(root.size, -1)
-    w = (half[:, :, None] * _PANEL_WEIGHTS).reshape(root.size, -1)
-    keep = np.any(w > 0, axis=0)
-    t, w = t[:, keep], w[:, keep]
+    rows = edges.shape[:-1]
+    fixed = np.concatenate([gaussian, outer])
+    graded = (edges[..., None] + grading).reshape(*rows, -1)
+    every = np.concatenate([np.broadcast_to(fixed, (*rows, fixed.size)), graded], axis=-1)
+    every = np.sort(np.clip(every, -reach, reach), axis=-1)
+    middle, half = 0.5 * (every[..., 1:] + every[..., :-1]), 0.5 * np.diff(every, axis=-1)
+    t = (middle[..., None] + half[..., None] * _PANEL_NODES).reshape(*rows, -1)
+    w = (half[..., None] * _PANEL_WEIGHTS).reshape(*rows, -1)
+    keep = np.any(w > 0, axis=tuple(range(len(rows))))
+    t, w = t[..., keep], w[..., keep]
     return t, w * normal_density(t)
+
+
+def _kink_panels(
+    sigma: Activation, root: np.ndarray, reach: float, scale: float, refine: float
+) -> tuple[np.ndarray, np.ndarray]:
+    kinks = np.array([kink.location for kink in sigma.kinks])
+    # One scale for every row keeps the rule rectangular: the finest is right for all.
+    return panel_rule(kinks[None, :] / root[:, None], scale / float(root.max()), reach, refine)
 
 
 @functools.lru_cache(maxsize=256)
@@ -121,6 +127,6 @@ def _probe(sigma: Activation, scale: float) -> np.ndarray:
             t = step * np.arange(-half, half + 1)[None, :]
             w = step * normal_density(t)
         else:
-            t, w = _panels(sigma, root, reach, scale, 1.0)
+            t, w = _kink_panels(sigma, root, reach, scale, 1.0)
         results += [np.sum(w * sigma.values(root[0] * t, p) ** 2) for p in range(3)]
     return np.array(results)

@@ -1,0 +1,356 @@
+"""⟨σ_aσ_b⟩ and ⟨σ'_aσ'_b⟩ for whole kernel matrices, any activation: one layer of (4.118).
+
+The upper triangle is cut into square tiles kept in that form from layer to layer. Closed forms, or
+Mehler's series by Horner's rule, run as one fused pass over each tile: the sum over Hermite
+orders stays in registers, so the cost is arithmetic and not memory traffic (algorithms §1-2).
+Pairs on which the series has not converged (nearly collinear inputs and a kinked activation) are
+recomputed one by one with `two_point`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float64
+
+from dynagram.activations import Activation
+from dynagram.gaussian.closed_forms import closed_form, closed_value_and_slope
+from dynagram.gaussian.hermite import hermite_functions, hermite_table
+from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, standard_nodes
+from dynagram.gaussian.scalar import moment
+from dynagram.gaussian.two_point import two_point
+from dynagram.precision import float64
+
+_CHUNK = 16  # Hermite terms unrolled in one compiled pass
+_TERMS = (16, 32, 48, 64, 96, 128)
+_TOLERANCE = 1e-13
+_NODE_BLOCK = 32  # node counts are padded to multiples of this: few compiled shapes
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Upper-triangular square tiles of an N × N matrix, padded with copies of the last sample."""
+
+    samples: int
+    tile: int
+
+    @classmethod
+    def of(cls, samples: int) -> Tiling:
+        """Small tiles for small matrices, so that little is padded."""
+        return cls(samples, 16 if samples <= 16 else 32 if samples <= 128 else 64)
+
+    @property
+    def blocks(self) -> int:
+        """Tiles along one side."""
+        return -(-self.samples // self.tile)
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """Block row of every tile."""
+        return np.triu_indices(self.blocks)[0]
+
+    @functools.cached_property
+    def columns(self) -> np.ndarray:
+        """Block column of every tile."""
+        return np.triu_indices(self.blocks)[1]
+
+    def pad(self, vector: np.ndarray) -> np.ndarray:
+        """(…, N) → (…, blocks·tile), repeating the last entry."""
+        extra = self.blocks * self.tile - self.samples
+        return np.concatenate([vector, np.repeat(vector[..., -1:], extra, axis=-1)], axis=-1)
+
+    def gram_tiles(self, x: Float[np.ndarray, "n features"]) -> jax.Array:
+        """Tiles of x xᵀ, without forming the matrix."""
+        rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
+        return _batched_gram(jnp.asarray(rows), self.rows, self.columns)
+
+    def matrix(self, tiles: jax.Array, diagonal: np.ndarray) -> Float[np.ndarray, "n n"]:
+        """The symmetric matrix with these upper tiles and this diagonal."""
+        full = np.empty((self.blocks, self.tile, self.blocks, self.tile))
+        values = np.asarray(tiles)
+        for index, (row, column) in enumerate(zip(self.rows, self.columns, strict=True)):
+            full[row, :, column] = values[index]
+            if row != column:
+                full[column, :, row] = values[index].T
+        size = self.blocks * self.tile
+        result = full.reshape(size, size)[: self.samples, : self.samples].copy()
+        np.fill_diagonal(result, diagonal)
+        return result
+
+
+@jax.jit
+def _batched_gram(rows: jax.Array, i: np.ndarray, j: np.ndarray) -> jax.Array:
+    return jnp.einsum("tak,tbk->tab", rows[i], rows[j])
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """⟨σσ⟩ and ⟨σ'σ'⟩ of one layer: tiles off the diagonal, vectors on it."""
+
+    value: jax.Array
+    slope: jax.Array
+    value_diagonal: Float[np.ndarray, " n"]
+    slope_diagonal: Float[np.ndarray, " n"]
+
+
+def kernel_step(
+    sigma: Activation,
+    tiling: Tiling,
+    variance: Float[np.ndarray, " n"],
+    tiles: Float64[jax.Array, "t b b"],
+) -> KernelStep:
+    """⟨σσ⟩_K and ⟨σ'σ'⟩_K from K's diagonal and tiles; call inside float64. About 12 digits.
+
+    Cost: 4·m flop per pair for m Hermite terms (16 to 128 after parity), or one closed form.
+    Memory: a few arrays of the size of the upper triangle.
+    """
+    if closed_value_and_slope(sigma) is not None:
+        padded = jnp.asarray(tiling.pad(variance).reshape(tiling.blocks, tiling.tile))
+        value_pass, slope_pass = _closed_passes(sigma)
+        slope = slope_pass(padded, tiles, tiling.rows, tiling.columns)
+        value = value_pass(padded, tiles, slope, tiling.rows, tiling.columns)
+        ends = _closed_diagonal(sigma)(jnp.asarray(variance))
+        return KernelStep(value, slope, *(np.asarray(end) for end in ends))
+    return _series_step(sigma, tiling, variance, tiles)
+
+
+@functools.lru_cache(maxsize=64)
+def _closed_passes(sigma: Activation):
+    """Two compiled passes over the tiles: fused into one, the costly angle is computed twice."""
+    functions = closed_value_and_slope(sigma)
+    assert functions is not None
+    value, slope = functions
+
+    def arguments(variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray):
+        return variance[i][:, :, None], variance[j][:, None, :], tiles
+
+    @jax.jit
+    def value_pass(
+        variance: jax.Array, tiles: jax.Array, slopes: jax.Array, i: np.ndarray, j: np.ndarray
+    ) -> jax.Array:
+        return value(*arguments(variance, tiles, i, j), slopes)
+
+    @jax.jit
+    def slope_pass(
+        variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray
+    ) -> jax.Array:
+        return slope(*arguments(variance, tiles, i, j))
+
+    return value_pass, slope_pass
+
+
+@functools.lru_cache(maxsize=64)
+def _closed_diagonal(sigma: Activation):
+    value, slope = closed_form(sigma, 0, 0), closed_form(sigma, 1, 1)
+    assert value is not None
+    assert slope is not None
+    return jax.jit(lambda v: (value(v, v, v), slope(v, v, v)))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Hermite coefficients of one parity, and what they leave out.
+
+    `missing` is the largest relative energy 1 − ΣA_k²/⟨σ²⟩ (or its analogue for σ') beyond the
+    last order: Cauchy-Schwarz bounds the series' relative error by missing·|ρ|^last.
+    """
+
+    coefficients: jax.Array
+    value_diagonal: np.ndarray
+    slope_diagonal: np.ndarray
+    missing: float
+    last: int
+
+    def error(self, rho: float) -> float:
+        """Relative error of the series for correlations up to `rho`."""
+        return self.missing * rho**self.last
+
+
+def _series_step(
+    sigma: Activation, tiling: Tiling, variance: np.ndarray, tiles: jax.Array
+) -> KernelStep:
+    rows, columns, samples = tiling.rows, tiling.columns, tiling.samples
+    safe = tiling.pad(np.maximum(variance, SMALLEST_VARIANCE))
+    padded = jnp.asarray(safe.reshape(tiling.blocks, tiling.tile))
+    rho, largest = _correlation(padded, tiles, rows, columns, samples)
+    table = _table(sigma, safe, float(largest))
+    blocked = table.coefficients.reshape(-1, tiling.blocks, tiling.tile)
+    value, slope = jnp.zeros_like(rho), jnp.zeros_like(rho)
+    for start in range(blocked.shape[0] - _CHUNK, -1, -_CHUNK):
+        value, slope = _horner(
+            value, slope, rho, blocked[start : start + _CHUNK], padded, start, rows, columns,
+            parity=sigma.parity, lowest=start == 0,
+        )  # fmt: skip
+    diagonal = table.value_diagonal[:samples], table.slope_diagonal[:samples]
+    step = KernelStep(value, slope, *diagonal)
+    if table.error(float(largest)) <= _TOLERANCE:
+        return step
+    limit = (_TOLERANCE / table.missing) ** (1.0 / table.last)
+    return _recompute(sigma, tiling, variance, tiles, np.abs(np.asarray(rho)) > limit, step)
+
+
+def _table(sigma: Activation, variance: np.ndarray, largest: float) -> _Table:
+    """As many coefficients as correlations up to `largest` need, up to 128 of one parity."""
+    if any(kink.location != 0.0 for kink in sigma.kinks):
+        return _general_table(sigma, variance)
+    exponent = max(-1, math.ceil(math.log(float(variance.max()), 4)))
+    t, w, h = _nodes(sigma, exponent)
+    values, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
+    if sigma.kinks:
+        slope_diagonal = jnp.asarray(moment(sigma, variance, (1, 1)))
+    stride, offset = _stride(sigma.parity)
+    for terms in _TERMS:
+        coefficients, missing = _project(
+            h[:terms], values, jnp.asarray(variance), value_diagonal, slope_diagonal,
+            parity=sigma.parity,
+        )  # fmt: skip
+        table = _Table(
+            coefficients, np.asarray(value_diagonal), np.asarray(slope_diagonal),
+            float(missing), stride * terms + offset,
+        )  # fmt: skip
+        if table.error(largest) <= _TOLERANCE:
+            break
+    return table
+
+
+def _stride(parity: str) -> tuple[int, int]:
+    """Order of term n: stride·n + offset."""
+    return (1, 0) if parity == "none" else (2, 1 if parity == "odd" else 0)
+
+
+@functools.lru_cache(maxsize=128)
+@float64
+def _nodes(sigma: Activation, exponent: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Nodes good for variances up to 4^exponent, weights, and weighted h_k of the right parity."""
+    nodes, weights = standard_nodes(sigma, np.array([4.0**exponent]), factors=2)
+    t, w = nodes[0], weights[0]
+    if sigma.parity != "none":  # every integrand is even: half of the nodes do
+        t, w = t[t >= 0], np.where(t > 0, 2.0, 1.0)[t >= 0] * w[t >= 0]
+    extra = -t.size % _NODE_BLOCK
+    t, w = np.pad(t, (0, extra)), np.pad(w, (0, extra))
+    stride, offset = _stride(sigma.parity)
+    h = hermite_functions(t, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
+    return jnp.asarray(t), jnp.asarray(w), jnp.asarray(h * w)
+
+
+@functools.lru_cache(maxsize=128)
+def _node_values(sigma: Activation):
+    @jax.jit
+    def values(variance: jax.Array, t: jax.Array, w: jax.Array):
+        z = jnp.sqrt(variance)[:, None] * t[None, :]
+        sigma_z, slope_z = sigma(z), sigma.derivative(1)(z)
+        return sigma_z, (sigma_z * sigma_z) @ w, (slope_z * slope_z) @ w
+
+    return values
+
+
+@functools.partial(jax.jit, static_argnames="parity")
+def _project(
+    h: jax.Array, values: jax.Array, variance: jax.Array, total: jax.Array,
+    slope_total: jax.Array, *, parity: str,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    coefficients = h @ values.T
+    return coefficients, _missing(coefficients, variance, total, slope_total, parity)
+
+
+def _missing(
+    coefficients: jax.Array, variance: jax.Array, total: jax.Array, slope_total: jax.Array,
+    parity: str,
+) -> jax.Array:  # fmt: skip
+    """Largest relative energy of σ and σ' beyond the last coefficient (Parseval)."""
+    stride, offset = _stride(parity)
+    order = stride * jnp.arange(coefficients.shape[0]) + offset
+    energy = coefficients**2
+    value = 1.0 - jnp.sum(energy, axis=0) / jnp.maximum(total, 1e-290)
+    slope_energy = jnp.sum(order[:, None] * energy, axis=0) / variance
+    slope = 1.0 - slope_energy / jnp.maximum(slope_total, 1e-290)
+    return jnp.max(jnp.maximum(jnp.abs(value), jnp.abs(slope)))
+
+
+def _general_table(sigma: Activation, variance: np.ndarray) -> _Table:
+    """Kinks away from zero: every variance has its own nodes."""
+    stride, offset = _stride(sigma.parity)
+    table = hermite_table(sigma, variance, 0, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
+    value, slope = moment(sigma, variance, (0, 0)), moment(sigma, variance, (1, 1))
+    missing = _missing(
+        jnp.asarray(table),
+        jnp.asarray(variance),
+        jnp.asarray(value),
+        jnp.asarray(slope),
+        sigma.parity,
+    )
+    return _Table(jnp.asarray(table), value, slope, float(missing), stride * _TERMS[-1] + offset)
+
+
+@jax.jit
+def _correlation(
+    variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray, samples: int
+) -> tuple[jax.Array, jax.Array]:
+    """ρ in tiles, and its largest modulus over the pairs a < b < samples."""
+    scale = jax.lax.rsqrt(variance)
+    rho = jnp.clip(tiles * scale[i][:, :, None] * scale[j][:, None, :], -1.0, 1.0)
+    size = tiles.shape[1]
+    a = i[:, None, None] * size + jnp.arange(size)[None, :, None]
+    b = j[:, None, None] * size + jnp.arange(size)[None, None, :]
+    return rho, jnp.max(jnp.where((a < b) & (b < samples), jnp.abs(rho), 0.0))
+
+
+@functools.partial(jax.jit, static_argnames=("parity", "lowest"), donate_argnums=(0, 1))
+def _horner(
+    value: jax.Array, slope: jax.Array, rho: jax.Array, table: jax.Array, variance: jax.Array,
+    start: int, i: np.ndarray, j: np.ndarray, *, parity: str, lowest: bool,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """One chunk of Horner steps for Σ A_kA_k ρ^k and for its derivative Σ k A_kA_k ρ^{k−1}.
+
+    With one parity both run in ρ², and the odd factor ρ is put in at the end. σ' has the
+    coefficients √(k+1) A_{k+1}/√K, hence the factor 1/√(K_aa K_bb) of the second sum.
+    """
+    stride, offset = _stride(parity)
+    step = rho if stride == 1 else rho * rho
+    left, right = table[:, i], table[:, j]
+    for n in range(_CHUNK - 1, -1, -1):
+        term = left[n][:, :, None] * right[n][:, None, :]
+        value = value * step + term
+        if not (lowest and n == 0 and offset == 0):  # the constant term has no derivative
+            slope = slope * step + (stride * (start + n) + offset) * term
+    if not lowest:
+        return value, slope
+    scale = jax.lax.rsqrt(variance)
+    slope = slope * (scale[i][:, :, None] * scale[j][:, None, :])
+    if parity == "odd":
+        value = value * rho
+    if parity == "even":
+        slope = slope * rho
+    return value, slope
+
+
+def _recompute(
+    sigma: Activation,
+    tiling: Tiling,
+    variance: np.ndarray,
+    tiles: jax.Array,
+    late: np.ndarray,
+    step: KernelStep,
+) -> KernelStep:
+    """Replace the entries on which the series has not converged."""
+    index, row, column = np.nonzero(late)
+    a = tiling.rows[index] * tiling.tile + row
+    b = tiling.columns[index] * tiling.tile + column
+    keep = (a < b) & (b < tiling.samples)
+    if not np.any(keep):
+        return step
+    index, row, column, a, b = (v[keep] for v in (index, row, column, a, b))
+    covariance = np.asarray(tiles)[index, row, column]
+    limit = np.sqrt(variance[a] * variance[b])
+    covariance = np.clip(covariance, -limit, limit)
+    value, slope = np.array(step.value), np.array(step.slope)
+    value[index, row, column] = two_point(sigma, variance[a], variance[b], covariance)
+    slope[index, row, column] = two_point(sigma, variance[a], variance[b], covariance, 1, 1)
+    return KernelStep(
+        jnp.asarray(value), jnp.asarray(slope), step.value_diagonal, step.slope_diagonal
+    )
