@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -87,13 +88,11 @@ class Activation:
 
     def derivative(self, order: int) -> ScalarFunction:
         """σ^(order) elementwise as a JAX function, away from kinks (deltas are in `kinks`)."""
-        if not 0 <= order <= 2 * MAX_ORDER:
-            raise InvalidValueError("order", order, f"expected 0 to {2 * MAX_ORDER}")
-        return _elementwise(_nth_derivative(self.function, order))
+        return _elementwise(_nth_derivative(self.function, _checked_order(order)))
 
     def values(self, z: Float[np.ndarray, "*shape"], order: int = 0) -> Float[np.ndarray, "*shape"]:
         """σ^(order)(z) in float64 NumPy, away from kinks."""
-        return _evaluate(self, np.asarray(z, dtype=np.float64), order)
+        return _evaluate(self, np.asarray(z, dtype=np.float64), _checked_order(order))
 
     def taylor(self, order: int = 5) -> Float[np.ndarray, " derivatives"]:
         """σ, σ', …, σ^(order) at 0 (5.80); one-sided from the right where σ is kinked there."""
@@ -112,9 +111,20 @@ class Activation:
         return not self.kinks
 
     @property
+    def jumps(self) -> bool:
+        """σ itself is discontinuous: σ' holds a delta, so gradients and the NTK do not exist."""
+        return any(kink.jumps[0] != 0.0 for kink in self.kinks)
+
+    @property
     def is_scale_invariant(self) -> bool:
         """σ(λz) = λσ(z) for λ > 0 (2.13): linear, ReLU, leaky ReLU, abs."""
         return self.homogeneity is not None and self.homogeneity.degree == 1
+
+
+def _checked_order(order: int) -> int:
+    if not 0 <= order <= 2 * MAX_ORDER:
+        raise InvalidValueError("order", order, f"expected 0 to {2 * MAX_ORDER}")
+    return order
 
 
 def _elementwise(function: ScalarFunction) -> ScalarFunction:
@@ -139,11 +149,8 @@ def _compiled(function: ScalarFunction, order: int) -> ScalarFunction:
 
 
 def padded_size(size: int) -> int:
-    """The next of 4096, 16384, 65536, …: few compiled shapes, and a call on 4096 costs nothing."""
-    padded = 4096
-    while padded < size:
-        padded *= 4
-    return padded
+    """The next power of two, at least 4096: few compiled shapes, and 4096 cost nothing."""
+    return max(4096, 1 << max(size - 1, 0).bit_length())
 
 
 @float64
@@ -173,6 +180,7 @@ def analyse(
     _require_scalar_function(function, name)
     bare = Activation(name, function)
     _require_finite_on_bulk(bare)
+    growth = _growth(bare)  # before the search for kinks, which an overflow would slow down
     found = _find_kinks(bare) if kinks is None else tuple(kinks)
     return Activation(
         name,
@@ -180,7 +188,7 @@ def analyse(
         kinks=found,
         parity=_parity(bare),
         homogeneity=_homogeneity(bare),
-        growth=_growth(bare),
+        growth=growth,
         anonymous=anonymous,
     )
 
@@ -227,6 +235,7 @@ def _find_kinks(sigma: Activation, reach: float = 20.0, spacing: float = 0.01) -
     edges = np.arange(-reach, reach, spacing) + spacing / math.pi
     jumps: dict[float, list[float]] = {}
     for order in range(MAX_ORDER):
+        size = np.abs(sigma.values(edges, order))
         left, right = edges[:-1].copy(), edges[1:].copy()
         alive = _discrepancy(sigma, order, left, right) > 1e-4 * spacing ** max(0, 3 - order)
         left, right = left[alive], right[alive]
@@ -243,7 +252,12 @@ def _find_kinks(sigma: Activation, reach: float = 20.0, spacing: float = 0.01) -
             where = next((z for z in jumps if abs(z - where) < 1e-9), where)
             before, after = sigma.values(both_sides(where), order)
             nearby = np.abs(sigma.values(where + np.linspace(-spacing, spacing, 64), order))
-            if abs(after - before) > 1e-9 * (1.0 + float(nearby.max())):
+            # A smooth σ^(p) also changes from one side to the other, by its slope, and is
+            # rounded on the scale of its peak in the neighbourhood, not of its value here.
+            slope = np.abs(sigma.values(both_sides(where), order + 1)).max()
+            smooth = 1e-12 * max(1.0, abs(where)) * float(slope)
+            rounding = 1e-13 * float(size[np.abs(edges - where) < 1.0].max())
+            if abs(after - before) > 1e-9 * (1.0 + float(nearby.max())) + smooth + rounding:
                 jumps.setdefault(where, [0.0] * MAX_ORDER)[order] = float(after - before)
     return tuple(Kink(z, _trim(jumps[z])) for z in sorted(jumps))
 
@@ -336,7 +350,14 @@ def register(name: str, *aliases: str):
     """Decorator: register a factory of activations under `name` and `aliases`."""
 
     def add(factory: Callable[..., Activation]) -> Callable[..., Activation]:
-        cached = functools.cache(factory)
+        made: dict[str, Activation] = {}
+
+        @functools.cache
+        def cached(*parameters: float) -> Activation:
+            # By name: `elu`, `elu(1)` and `elu(1.0)` are one object, equal and cached as one.
+            sigma = factory(*parameters)
+            return made.setdefault(sigma.name, sigma)
+
         for key in (name, *aliases):
             _REGISTRY[key] = cached
         return cached
@@ -393,11 +414,10 @@ def _from_callable(function: Any, name: str | None = None) -> Activation:
         raise InvalidTypeError("activation", function, "expected a name or a callable")
     label = name or getattr(function, "__qualname__", type(function).__name__)
     try:
-        return _analysed(function, label, name is None)
-    except TypeError as error:
-        if isinstance(error, InvalidTypeError):
-            raise
-        return analyse(function, label, anonymous=name is None)  # an unhashable callable
+        hash(function)
+    except TypeError:  # caches are keyed by the function: give it one that can be a key
+        return analyse(lambda z: function(z), label, anonymous=name is None)
+    return _analysed(function, label, name is None)
 
 
 @functools.lru_cache(maxsize=128)
@@ -407,14 +427,19 @@ def _analysed(function: Callable[..., Any], name: str, anonymous: bool) -> Activ
 
 def _import_callable(spec: str) -> Callable[..., Any]:
     module_name, _, attribute = spec.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # "from the current directory or the path"
+    here = os.getcwd()  # a script's own folder is on the path, the folder of a command is not
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
     try:
         target: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             target = getattr(target, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidValueError("activation", spec, f"cannot be imported: {error}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
     if not callable(target):
         raise InvalidTypeError("activation", spec, "is not callable")
     return target
@@ -446,7 +471,7 @@ def _relu() -> Activation:
 
 @register("leaky_relu")
 def _leaky_relu(slope: float = 0.01) -> Activation:
-    return _piecewise_linear(f"leaky_relu({slope:g})", 1.0, slope)
+    return _piecewise_linear(f"leaky_relu({slope!r})", 1.0, slope)
 
 
 @register("abs")
@@ -493,7 +518,7 @@ def _square() -> Activation:
 def _perturbed_identity(quadratic: float = 0.0, cubic: float = -0.1) -> Activation:
     """z + quadratic·z²/2 + cubic·z³/6: the smallest member of each class near the identity."""
     return Activation(
-        f"perturbed_identity({quadratic:g},{cubic:g})",
+        f"perturbed_identity({quadratic!r},{cubic!r})",
         lambda z: z + quadratic * z * z / 2 + cubic * z**3 / 6,
         parity="odd" if quadratic == 0.0 else "none",
     )

@@ -1,0 +1,1 @@
+"""Ensembles of concrete networks: sampled, measured, summarised with standard errors."""

@@ -54,17 +54,18 @@ def closed_value_and_slope(
     return (lambda a, b, c, _: value(a, b, c)), slope
 
 
-def _angle_polynomial() -> np.ndarray:
-    """Chebyshev coefficients of arcsin(√u)/√u on 0 ≤ u ≤ ½, good to rounding at degree 22."""
+def _angle_coefficients(degree: int = 22) -> tuple[float, ...]:
+    """Chebyshev coefficients of arcsin(√u)/√u on 0 ≤ u ≤ ½, good to rounding."""
+    nodes = np.polynomial.chebyshev.chebpts1(degree + 1)
+    root = np.sqrt(0.25 * (nodes + 1.0))
+    values = np.arcsin(root) / root
+    basis = np.polynomial.chebyshev.chebvander(nodes, degree)
+    coefficients = 2.0 / (degree + 1) * (basis.T @ values)
+    coefficients[0] *= 0.5
+    return tuple(float(c) for c in coefficients)
 
-    def target(t: np.ndarray) -> np.ndarray:
-        root = np.sqrt(np.maximum(0.25 * (t + 1.0), 1e-300))
-        return np.arcsin(root) / root
 
-    return np.polynomial.chebyshev.chebinterpolate(target, 22)
-
-
-_ANGLE_COEFFICIENTS = tuple(float(c) for c in _angle_polynomial())
+_ANGLE_COEFFICIENTS = _angle_coefficients()
 
 
 @jax.custom_jvp

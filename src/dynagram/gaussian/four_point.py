@@ -46,6 +46,10 @@ class PairDerivatives:
         """The same for some of the pairs."""
         return PairDerivatives(self.value[rows], self.linear[rows], self.jacobian[rows])
 
+    def absolute(self) -> PairDerivatives:
+        """|F|, |l|, |J|: carries error bounds."""
+        return PairDerivatives(np.abs(self.value), np.abs(self.linear), np.abs(self.jacobian))
+
     def propagate(
         self, tensor: Float[np.ndarray, "pair *rest"], samples: int
     ) -> Float[np.ndarray, "pair *rest"]:
@@ -54,7 +58,10 @@ class PairDerivatives:
         index = pair_numbers(samples)
         rows = (index[first, second], index[first, first], index[second, second])
         shape = (-1,) + (1,) * (tensor.ndim - 1)
-        return sum(self.jacobian[:, i].reshape(shape) * tensor[row] for i, row in enumerate(rows))
+        total = np.zeros_like(tensor)
+        for i, row in enumerate(rows):
+            total += self.jacobian[:, i].reshape(shape) * tensor[row]
+        return total
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,10 @@ def pair_derivatives(sigma: Activation, K: Float[np.ndarray, "n n"]) -> PairDeri
     slopes = two_point_matrix(sigma, K, 1, 1)[first, second]
     jacobian = np.stack([slopes, 0.5 * curved[second, first], 0.5 * curved[first, second]], axis=1)
     linear = np.stack([mixed[second, first], mixed[first, second]], axis=1)
+    # A sample that is zero does not fluctuate: its (possibly infinite) derivatives never count.
+    zero = (K[first, first] == 0.0) | (K[second, second] == 0.0)
+    jacobian[zero[:, None] & ~np.isfinite(jacobian)] = 0.0
+    linear[zero[:, None] & ~np.isfinite(linear)] = 0.0
     diagonal = first == second
     jacobian[diagonal] = 0.0
     jacobian[diagonal, 0] = kernel_derivative(sigma, np.diagonal(K), 1)

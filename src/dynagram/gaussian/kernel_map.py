@@ -21,10 +21,12 @@ from jaxtyping import Float, Float64
 from dynagram.activations import Activation
 from dynagram.gaussian.closed_forms import closed_form, closed_value_and_slope
 from dynagram.gaussian.hermite import hermite_functions, hermite_table
-from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, standard_nodes
+from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, UNDERFLOW, standard_nodes
 from dynagram.gaussian.scalar import moment
 from dynagram.gaussian.two_point import two_point
 from dynagram.precision import float64
+
+Index = jax.Array | np.ndarray
 
 _CHUNK = 16  # Hermite terms unrolled in one compiled pass
 _TERMS = (16, 32, 48, 64, 96, 128)
@@ -74,9 +76,10 @@ class Tiling:
         full = np.empty((self.blocks, self.tile, self.blocks, self.tile))
         values = np.asarray(tiles)
         for index, (row, column) in enumerate(zip(self.rows, self.columns, strict=True)):
-            full[row, :, column] = values[index]
-            if row != column:
-                full[column, :, row] = values[index].T
+            tile = values[index]
+            if row == column:  # only entries above the diagonal are kept exact
+                tile = np.triu(tile, 1) + np.triu(tile, 1).T
+            full[row, :, column], full[column, :, row] = tile, tile.T
         size = self.blocks * self.tile
         result = full.reshape(size, size)[: self.samples, : self.samples].copy()
         np.fill_diagonal(result, diagonal)
@@ -84,7 +87,7 @@ class Tiling:
 
 
 @jax.jit
-def _batched_gram(rows: jax.Array, i: np.ndarray, j: np.ndarray) -> jax.Array:
+def _batched_gram(rows: jax.Array, i: Index, j: Index) -> jax.Array:
     return jnp.einsum("tak,tbk->tab", rows[i], rows[j])
 
 
@@ -126,19 +129,17 @@ def _closed_passes(sigma: Activation):
     assert functions is not None
     value, slope = functions
 
-    def arguments(variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray):
+    def arguments(variance: jax.Array, tiles: jax.Array, i: Index, j: Index):
         return variance[i][:, :, None], variance[j][:, None, :], tiles
 
     @jax.jit
     def value_pass(
-        variance: jax.Array, tiles: jax.Array, slopes: jax.Array, i: np.ndarray, j: np.ndarray
+        variance: jax.Array, tiles: jax.Array, slopes: jax.Array, i: Index, j: Index
     ) -> jax.Array:
         return value(*arguments(variance, tiles, i, j), slopes)
 
     @jax.jit
-    def slope_pass(
-        variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray
-    ) -> jax.Array:
+    def slope_pass(variance: jax.Array, tiles: jax.Array, i: Index, j: Index) -> jax.Array:
         return slope(*arguments(variance, tiles, i, j))
 
     return value_pass, slope_pass
@@ -186,8 +187,9 @@ def _series_step(
             value, slope, rho, blocked[start : start + _CHUNK], padded, start, rows, columns,
             parity=sigma.parity, lowest=start == 0,
         )  # fmt: skip
-    diagonal = table.value_diagonal[:samples], table.slope_diagonal[:samples]
-    step = KernelStep(value, slope, *diagonal)
+    value_diagonal = table.value_diagonal[:samples]
+    value_diagonal = np.where(value_diagonal < UNDERFLOW, 0.0, value_diagonal)
+    step = KernelStep(value, slope, value_diagonal, table.slope_diagonal[:samples])
     if table.error(float(largest)) <= _TOLERANCE:
         return step
     limit = (_TOLERANCE / table.missing) ** (1.0 / table.last)
@@ -202,20 +204,26 @@ def _table(sigma: Activation, variance: np.ndarray, largest: float) -> _Table:
     t, w, h = _nodes(sigma, exponent)
     values, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
     if sigma.kinks:
-        slope_diagonal = jnp.asarray(moment(sigma, variance, (1, 1)))
+        slope_diagonal = jnp.asarray(_kinked_slopes(sigma, variance))
     stride, offset = _stride(sigma.parity)
-    for terms in _TERMS:
+
+    def first(terms: int) -> _Table:
         coefficients, missing = _project(
             h[:terms], values, jnp.asarray(variance), value_diagonal, slope_diagonal,
             parity=sigma.parity,
         )  # fmt: skip
-        table = _Table(
-            coefficients, np.asarray(value_diagonal), np.asarray(slope_diagonal),
-            float(missing), stride * terms + offset,
-        )  # fmt: skip
-        if table.error(largest) <= _TOLERANCE:
-            break
-    return table
+        diagonals = np.asarray(value_diagonal), np.asarray(slope_diagonal)
+        return _Table(coefficients, *diagonals, float(missing), stride * terms + offset)
+
+    tables = (first(terms) for terms in _TERMS)
+    return next((t for t in tables if t.error(largest) <= _TOLERANCE), None) or first(_TERMS[-1])
+
+
+def _kinked_slopes(sigma: Activation, variance: np.ndarray) -> np.ndarray:
+    """⟨σ'²⟩; infinite when σ jumps and σ' is a delta."""
+    if sigma.jumps:
+        return np.full(variance.shape, np.inf)
+    return moment(sigma, variance, (1, 1))
 
 
 def _stride(parity: str) -> tuple[int, int]:
@@ -276,7 +284,7 @@ def _general_table(sigma: Activation, variance: np.ndarray) -> _Table:
     """Kinks away from zero: every variance has its own nodes."""
     stride, offset = _stride(sigma.parity)
     table = hermite_table(sigma, variance, 0, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
-    value, slope = moment(sigma, variance, (0, 0)), moment(sigma, variance, (1, 1))
+    value, slope = moment(sigma, variance, (0, 0)), _kinked_slopes(sigma, variance)
     missing = _missing(
         jnp.asarray(table),
         jnp.asarray(variance),
@@ -289,7 +297,7 @@ def _general_table(sigma: Activation, variance: np.ndarray) -> _Table:
 
 @jax.jit
 def _correlation(
-    variance: jax.Array, tiles: jax.Array, i: np.ndarray, j: np.ndarray, samples: int
+    variance: jax.Array, tiles: jax.Array, i: Index, j: Index, samples: int | jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """ρ in tiles, and its largest modulus over the pairs a < b < samples."""
     scale = jax.lax.rsqrt(variance)
@@ -303,7 +311,7 @@ def _correlation(
 @functools.partial(jax.jit, static_argnames=("parity", "lowest"), donate_argnums=(0, 1))
 def _horner(
     value: jax.Array, slope: jax.Array, rho: jax.Array, table: jax.Array, variance: jax.Array,
-    start: int, i: np.ndarray, j: np.ndarray, *, parity: str, lowest: bool,
+    start: int | jax.Array, i: Index, j: Index, *, parity: str, lowest: bool,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """One chunk of Horner steps for Σ A_kA_k ρ^k and for its derivative Σ k A_kA_k ρ^{k−1}.
 
@@ -326,7 +334,7 @@ def _horner(
         value = value * rho
     if parity == "even":
         slope = slope * rho
-    return value, slope
+    return jnp.where(jnp.abs(value) < UNDERFLOW, 0.0, value), slope
 
 
 def _recompute(
@@ -346,7 +354,7 @@ def _recompute(
         return step
     index, row, column, a, b = (v[keep] for v in (index, row, column, a, b))
     covariance = np.asarray(tiles)[index, row, column]
-    limit = np.sqrt(variance[a] * variance[b])
+    limit = np.sqrt(variance[a]) * np.sqrt(variance[b])
     covariance = np.clip(covariance, -limit, limit)
     value, slope = np.array(step.value), np.array(step.slope)
     value[index, row, column] = two_point(sigma, variance[a], variance[b], covariance)

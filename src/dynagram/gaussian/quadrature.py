@@ -19,6 +19,7 @@ from dynagram.errors import AccuracyError, InvalidValueError
 # Beyond 12.5 standard deviations e^{-t²/4}, which bounds h_k(t)φ(t) for every k, is below 1e-17.
 REACH = 12.5
 SMALLEST_VARIANCE = 1e-280  # stands for K = 0: keeps the two sides of a kink at 0 apart
+UNDERFLOW = 1e-120  # averages below this come from SMALLEST_VARIANCE and mean zero
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -26,7 +27,7 @@ _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
 
 def normal_density(t: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """φ(t), the standard normal density."""
-    return np.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi)
+    return np.asarray(np.exp(-0.5 * t * t) / math.sqrt(2.0 * math.pi))
 
 
 def check_variance(K: object, name: str = "K") -> Float[np.ndarray, "*shape"]:

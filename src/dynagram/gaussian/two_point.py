@@ -60,9 +60,12 @@ def two_point(
     a, b, c = np.broadcast_arrays(
         check_variance(K_11), check_variance(K_22), np.asarray(K_12, float)
     )
-    limit = np.sqrt(a * b)
+    limit = np.sqrt(a) * np.sqrt(b)
     if not np.all(np.isfinite(c)) or np.any(np.abs(c) > limit * (1 + 1e-9) + 1e-300):
-        raise InvalidValueError("K_12", float(np.max(np.abs(c))), "need |K_12| ≤ √(K_11 K_22)")
+        worst = np.argmax(np.where(np.isfinite(c), np.abs(c) - limit, np.inf))
+        raise InvalidValueError(
+            "K_12", float(c.flat[worst]), f"need |K_12| ≤ √(K_11 K_22) = {limit.flat[worst]:.6g}"
+        )
     shape = a.shape
     a, b, c = (np.ascontiguousarray(v, dtype=np.float64).reshape(-1) for v in (a, b, c))
     if closed_form(sigma, p, q) is not None:
@@ -85,19 +88,36 @@ def _average(
     f: Activation, p: int, g: Activation, q: int, a: np.ndarray, b: np.ndarray, c: np.ndarray
 ) -> np.ndarray:
     """⟨f^(p)(z_1) g^(q)(z_2)⟩ by the method each pair allows."""
-    rho = np.clip(np.divide(c, np.sqrt(a * b), out=np.zeros_like(c), where=a * b > 0), -1.0, 1.0)
+    norm = np.sqrt(a) * np.sqrt(b)
+    rho = np.clip(np.divide(c, norm, out=np.zeros_like(c), where=norm > 0), -1.0, 1.0)
     result = np.empty_like(c)
+    zero = norm == 0
+    if np.any(zero):
+        result[zero] = _mean(f, p, a[zero]) * _mean(g, q, b[zero])
     collinear = 1.0 - np.abs(rho) < _COLLINEAR
     for i in np.flatnonzero(collinear):
         root_b = math.copysign(math.sqrt(b[i]), rho[i])
         result[i] = _collinear(f, p, g, q, math.sqrt(a[i]), root_b)
-    rest = np.flatnonzero(~collinear)
+    rest = np.flatnonzero(~collinear & ~zero)
     if rest.size:
         values, converged = _series(f, p, g, q, a[rest], b[rest], rho[rest])
         for i in np.flatnonzero(~converged):
             pair = rest[i]
-            values[i] = _conditional_quadrature(f, p, g, q, a[pair], b[pair], rho[pair])
+            values[i] = _conditional_quadrature(
+                f, p, g, q, float(a[pair]), float(b[pair]), float(rho[pair])
+            )
         result[rest] = values
+    return result
+
+
+def _mean(f: Activation, order: int, variance: np.ndarray) -> np.ndarray:
+    """⟨f^(order)⟩; at zero variance the mean of its two sides at 0, infinite for a delta there."""
+    result = np.full(variance.shape, math.inf)
+    alive = variance > 0
+    if np.any(alive):
+        result[alive] = hermite_table(f, variance[alive], order, 1)[0]
+    if not any(kink.location == 0.0 and any(kink.jumps[:order]) for kink in f.kinks):
+        result[~alive] = np.mean(f.one_sided(order)[:, order])
     return result
 
 

@@ -7,7 +7,6 @@ K^(1) = C_b + C_W x·x/n_0, K^(ℓ+1) = C_b + C_W⟨σσ⟩_K; Θ^(1) = λ_b + �
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import jax
 import numpy as np
@@ -18,10 +17,15 @@ from dynagram.gaussian.kernel_map import Tiling, kernel_step
 from dynagram.networks import MLP, check_inputs
 from dynagram.precision import float64
 
+Scalar = float | jax.Array
+
 
 @dataclass(frozen=True)
 class FrozenKernels:
-    """K and Θ of the layers in `layers` (ℓ = 1..L), stacked in that order; order "∞"."""
+    """K and Θ of the layers in `layers` (ℓ = 1..L), stacked in that order; order "∞".
+
+    Θ is infinite on the diagonal when σ jumps: it does not exist then.
+    """
 
     layers: tuple[int, ...]
     K: Float[np.ndarray, "layer a b"]
@@ -29,9 +33,7 @@ class FrozenKernels:
 
 
 @float64
-def frozen_kernels(
-    network: MLP, x: object, *, layers: Literal["all", "last"] = "all"
-) -> FrozenKernels:
+def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKernels:
     """K^(ℓ)_ab and Θ^(ℓ)_ab for the samples in the rows of `x`.
 
     Accurate to about 12 digits for any activation. Cost per layer: one fused pass over the
@@ -78,14 +80,14 @@ def frozen_kernels(
 
 
 @jax.jit
-def _affine(gram: jax.Array, offset: float, factor: float) -> jax.Array:
+def _affine(gram: jax.Array, offset: Scalar, factor: Scalar) -> jax.Array:
     return offset + factor * gram
 
 
 @jax.jit
 def _next(
     value: jax.Array, slope: jax.Array, theta: jax.Array,
-    C_b: float, C_W: float, lambda_b: float, lambda_W: float,
+    C_b: Scalar, C_W: Scalar, lambda_b: Scalar, lambda_W: Scalar,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     return C_b + C_W * value, lambda_b + lambda_W * value + C_W * slope * theta
 
@@ -95,7 +97,7 @@ def _require_finite(
 ) -> None:
     largest = 1e200  # products of four kernels must stay inside float64 too
     if np.all(np.isfinite(diagonal)) and float(np.max(np.abs(diagonal), initial=0.0)) < largest:
-        if np.all(np.isfinite(theta_diagonal)):
+        if np.all(np.isfinite(theta_diagonal)) or network.activation.jumps:
             return
         what = "the NTK"
     else:

@@ -1,0 +1,175 @@
+"""Can this prediction be trusted here? Sizes of what is left out, and a verdict in words.
+
+Every prediction carries a `Regime`: the next order in 1/n against the order kept, the distance
+from criticality, the conditioning of the kernel, the numerical error. No threshold hides
+anything: the numbers behind the verdict are in the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from dynagram.errors import NonFiniteError
+from dynagram.networks import MLP
+
+Verdict = Literal["trust", "careful", "do not use"]
+_LEVELS: tuple[Verdict, ...] = ("trust", "careful", "do not use")
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A verdict, the reasons for it in plain sentences, and the numbers they rest on."""
+
+    order: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    numbers: dict[str, float] = field(hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: " + "; ".join(self.reasons)
+
+
+class _Judge:
+    """Collects findings; the worst one gives the verdict."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.reasons: list[str] = []
+        self.numbers: dict[str, float] = {}
+
+    def measure(
+        self, name: str, value: float, careful: float, refuse: float, sentence: str
+    ) -> None:
+        """Grade `value`: above `careful` or `refuse` it lowers the verdict and is explained."""
+        self.numbers[name] = float(value)
+        level = 2 if value > refuse else 1 if value > careful else 0
+        if level:
+            self.reasons.append(sentence.format(value=value))
+        self.level = max(self.level, level)
+
+    def regime(self, order: str, good: str) -> Regime:
+        reasons = tuple(self.reasons) or (good,)
+        return Regime(order, _LEVELS[self.level], reasons, self.numbers)
+
+
+def kernel_regime(
+    network: MLP,
+    K: Float[np.ndarray, "layer a b"],
+    V: Float[np.ndarray, "layer a b c d"] | None,
+    V_error: Float[np.ndarray, "layer a b c d"] | None,
+    *,
+    order: str,
+) -> Regime:
+    """The regime of kernel statistics at initialisation, judged at the output layer.
+
+    The next order is the exact O(1/n²) recursion of each single input (U, V^{1}, G^{2}); it is
+    compared with V and with K.
+    """
+    judge = _Judge()
+    _depth_and_width(judge, network, K, order)
+    _criticality(judge, network, K)
+    _conditioning(judge, K)
+    if V is not None and V_error is not None:
+        diagonal = np.einsum("abab->ab", V[-1])
+        scale = np.sqrt(np.abs(diagonal[:, :, None, None] * diagonal[None, None, :, :]))
+        floor = 1e-12 * float(np.max(scale, initial=0.0))  # a zero input has no fluctuations
+        error = np.max(V_error[-1] / np.maximum(scale, max(floor, 1e-290)), initial=0.0)
+        judge.measure(
+            "numerical_error_of_V", float(error), 1e-2, 0.3,
+            "the four-sample averages carry a relative error of {value:.1g}: ask for a smaller "
+            "`accuracy` or fewer samples",
+        )  # fmt: skip
+    good = {
+        "∞": "infinite-width result; the 1/n corrections are small at this depth and width",
+        "1/n": "the next order in 1/n is small against the order kept",
+    }[order]
+    return judge.regime(order, good)
+
+
+def _depth_and_width(judge: _Judge, network: MLP, K: np.ndarray, order: str) -> None:
+    # Imported here: criticality imports networks for its own results.
+    from dynagram.theory.criticality import single_input
+
+    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
+    if network.depth < 2:
+        return
+    variance = np.diagonal(K[0])
+    alive = variance[variance > 0]
+    if alive.size == 0:
+        return
+    # The smallest, median and largest inputs stand for all of them.
+    samples = np.quantile(alive, [0.0, 0.5, 1.0], method="nearest") if alive.size > 3 else alive
+    try:
+        flow = single_input(
+            network.activation, samples, network.depth,
+            C_b=network.C_b, C_W=network.C_W, widths=network.widths, next_order=True,
+        )  # fmt: skip
+    except NonFiniteError as error:
+        judge.measure("next_order", np.inf, 0.1, 0.5, f"the next order is not finite ({error})")
+        return
+    assert flow.V1 is not None
+    assert flow.G2 is not None
+    n = network.widths[-2]
+    last_K = np.maximum(flow.K[-1], 1e-290)
+    fluctuation = float(np.max(np.sqrt(np.abs(flow.V[-1]) / n) / last_K))
+    judge.numbers["fluctuation"] = fluctuation
+    judge.numbers["parallel_gain"] = float(np.max(flow.parallel_gain[-1]))
+    if flow.perpendicular_gain is not None:
+        judge.numbers["perpendicular_gain"] = float(np.max(flow.perpendicular_gain[-1]))
+    shift = float(np.max(np.abs(flow.G1[-1]) / n / last_K))
+    judge.numbers["metric_shift"] = shift
+    if order == "∞":
+        judge.measure(
+            "leading_correction", max(fluctuation**2, shift), 0.1, 0.5,
+            "the 1/n corrections reach {value:.2g} of the kernel at the output: the network is "
+            "too deep for its width, use the order 1/n or a wider network",
+        )  # fmt: skip
+        return
+    next_V = np.abs(flow.V1[-1]) / n / np.maximum(np.abs(flow.V[-1]), 1e-290)
+    next_G = np.abs(flow.G2[-1]) / n**2 / last_K
+    judge.measure(
+        "next_order_of_V", float(np.max(next_V)), 0.1, 0.5,
+        "the next order changes V by {value:.2g} of itself at the output: the network is too deep "
+        "for its width; simulate, or widen it",
+    )  # fmt: skip
+    judge.measure(
+        "next_order_of_G", float(np.max(next_G)), 0.02, 0.2,
+        "the next order changes the mean metric by {value:.2g} of K at the output",
+    )  # fmt: skip
+
+
+def _criticality(judge: _Judge, network: MLP, K: np.ndarray) -> None:
+    """How much the size of a typical signal changes from the first layer to the last."""
+    variance = np.array([np.diagonal(k) for k in K])
+    alive = variance[0] > 0
+    if network.depth < 2 or not np.any(alive):
+        return
+    growth = np.log10(np.maximum(variance[-1, alive], 1e-290) / variance[0, alive])
+    strongest = float(np.max(np.abs(growth)))
+    per_layer = 10 ** (strongest / (network.depth - 1))
+    judge.numbers["kernel_growth_decades"] = strongest
+    if per_layer > 1.5 and strongest > 2:
+        judge.level = max(judge.level, 2 if strongest > 12 else 1)
+        direction = "grows" if growth[np.argmax(np.abs(growth))] > 0 else "shrinks"
+        judge.reasons.append(
+            f"off critical: the kernel {direction} by 10^{strongest:.1f} over {network.depth} "
+            f"layers; `dynagram critical {network.activation.name}` gives the initialisation "
+            "that keeps it"
+        )
+
+
+def _conditioning(judge: _Judge, K: np.ndarray) -> None:
+    """Smallest over largest eigenvalue of the output kernel: what training would have to invert."""
+    eigenvalues = np.linalg.eigvalsh(K[-1])
+    largest = float(eigenvalues[-1])
+    smallest = max(float(eigenvalues[0]), 0.0)
+    judge.numbers["smallest_over_largest_eigenvalue"] = smallest / largest if largest > 0 else 0.0
+    if K.shape[1] > 1 and (largest <= 0 or smallest < 1e-12 * largest):
+        judge.reasons.append(
+            "the output kernel is singular (repeated or collinear inputs, or too deep an ordered "
+            "network): statistics are fine, anything that inverts it needs a ridge"
+        )
