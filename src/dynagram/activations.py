@@ -32,7 +32,7 @@ ScalarFunction = Callable[[jax.Array], jax.Array]
 MAX_ORDER = 4
 _BULK = 8.0  # a standard normal leaves |z| <= 8 with probability 1e-15
 _NEAR_ZERO = 1e-300  # where one-sided derivatives at the origin are read off
-_PROBES = np.array([0.1, 0.35, 0.8, 1.3, 2.1, 3.7, 5.9])
+_PROBES = np.array([0.1, 0.35, 0.8, 1.3, 2.1, 3.7, 5.9, 11.3, 31.0])
 
 
 @dataclass(frozen=True)
@@ -321,24 +321,32 @@ def _growth(sigma: Activation) -> float:
     return rate if rate > 0.25 else 0.0
 
 
-@functools.lru_cache(maxsize=128)
-def powered(sigma: Activation, power: int) -> Activation:
-    """σ(z)^power as an activation of its own, with the kinks it inherits."""
+@functools.lru_cache(maxsize=256)
+def product_activation(sigma: Activation, orders: tuple[int, ...]) -> Activation:
+    """Π_i σ^(p_i)(z) as an activation of its own, with the kinks it inherits.
+
+    >>> square = product_activation(activation("relu"), (0, 0))
+    >>> square.kinks                                  # the second derivative jumps from 0 to 2
+    (Kink(location=0.0, jumps=(0.0, 0.0, 2.0)),)
+    """
+    if orders == (0,):
+        return sigma
+    factors = [_nth_derivative(sigma.function, order) for order in orders]
 
     def function(z: jax.Array) -> jax.Array:
-        return sigma.function(z) ** power
+        return math.prod(factor(z) for factor in factors)  # type: ignore[return-value]
 
-    bare = Activation(f"{sigma.name}^{power}", function, anonymous=True)
+    name = "·".join(f"{sigma.name}^({order})" for order in orders)
+    bare = Activation(name, function, anonymous=True)
     kinks = []
     for kink in sigma.kinks:
         sides = [bare.values(both_sides(kink.location), order) for order in range(MAX_ORDER)]
-        jumps = [float(after - before) for before, after in sides]
         rounding = [1e-12 * (1.0 + abs(before) + abs(after)) for before, after in sides]
+        jumps = [float(after - before) for before, after in sides]
         clean = [j if abs(j) > r else 0.0 for j, r in zip(jumps, rounding, strict=True)]
         if any(clean):
             kinks.append(Kink(kink.location, _trim(clean)))
-    parity = "even" if power % 2 == 0 and sigma.parity != "none" else sigma.parity
-    return replace(bare, kinks=tuple(kinks), parity=parity, growth=power * sigma.growth)
+    return replace(bare, kinks=tuple(kinks), growth=len(orders) * sigma.growth)
 
 
 # --- the registry ----------------------------------------------------------------------------

@@ -6,12 +6,8 @@ import pytest
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import single_input
-from dynagram.theory.kernels import (
-    four_point_vertex,
-    kernel,
-    metric_correction,
-    predict_kernels,
-)
+from dynagram.theory.kernels import four_point_vertex, kernel, metric_correction
+from dynagram.theory.predict import predict
 
 X = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
 ENTRIES = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 1), (1, 1, 1, 1)]
@@ -19,61 +15,55 @@ ENTRIES = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 1),
 
 def test_two_inputs_tanh():
     """Reference 01 §9(b), widths 30-45-20: seven digits of V, six of G^{1}."""
-    result = predict_kernels(MLP([4, 30, 45, 20, 3], "tanh", 0.15, 1.6), X)
+    result = predict(MLP([4, 30, 45, 20, 3], "tanh", 0.15, 1.6), X)
     V = {
         1: [0.2431380, 0.0352451, 0.0025200, 0.4074670, 0.0354344, 0.2629826],
         2: [0.2689441, 0.0772072, 0.0135700, 0.5847924, 0.0771876, 0.2751396],
         3: [0.2276463, 0.1055313, 0.0299827, 0.3995187, 0.1057659, 0.2306066],
     }
     G1 = {2: [-0.076270, 0.019478, -0.074211], 3: [-0.041723, 0.020564, -0.040550]}
-    assert result.V is not None
-    assert result.G1 is not None
     for layer, values in V.items():
-        np.testing.assert_allclose([result.V[layer][e] for e in ENTRIES], values, atol=6e-8)
+        np.testing.assert_allclose([result["V"][layer][e] for e in ENTRIES], values, atol=6e-8)
     for layer, values in G1.items():
-        got = result.G1[layer][np.triu_indices(2)]
+        got = result["G1"][layer][np.triu_indices(2)]
         np.testing.assert_allclose(got, values, atol=6e-7)
     np.testing.assert_allclose(
-        result.K[3][np.triu_indices(2)], [0.68013677, 0.36485393, 0.68792743], atol=6e-9
+        result["K"][3][np.triu_indices(2)], [0.68013677, 0.36485393, 0.68792743], atol=6e-9
     )
     assert result.regime.verdict == "trust"
-    np.testing.assert_allclose(result.metric[3], result.K[3] + result.G1[3] / 20, rtol=1e-14)
+    np.testing.assert_allclose(result.metric[3], result["K"][3] + result["G1"][3] / 20, rtol=1e-14)
 
 
 def test_two_inputs_relu():
     """Reference 01 §9(c), widths 24-36-18."""
-    result = predict_kernels(MLP([4, 24, 36, 18, 3], "relu", 0.1, 1.9), X)
+    result = predict(MLP([4, 24, 36, 18, 3], "relu", 0.1, 1.9), X)
     V = {
         1: [4.88541, 1.20729, 0.19848, 1.24768, 1.47735, 7.31551],
         2: [11.95994, 4.76090, 2.05008, 4.37910, 5.79304, 17.64240],
         3: [11.20032, 6.14555, 4.02312, 5.93294, 7.37631, 16.11353],
     }
-    assert result.V is not None
-    assert result.G1 is not None
     for layer, values in V.items():
-        np.testing.assert_allclose([result.V[layer][e] for e in ENTRIES], values, atol=6e-6)
-    np.testing.assert_allclose(result.G1[[2, 3], 0, 1], [-0.36247, -0.34970], atol=6e-6)
-    np.testing.assert_allclose(np.diagonal(result.G1, axis1=1, axis2=2), 0.0, atol=1e-13)
+        np.testing.assert_allclose([result["V"][layer][e] for e in ENTRIES], values, atol=6e-6)
+    np.testing.assert_allclose(result["G1"][[2, 3], 0, 1], [-0.36247, -0.34970], atol=6e-6)
+    np.testing.assert_allclose(np.diagonal(result["G1"], axis1=1, axis2=2), 0.0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "relu", "elu", "sigmoid", "softsign"])
 def test_diagonal_follows_the_single_input_recursion(name):
     network = MLP([4, 12, 30, 20, 3], name, [0.1, 0.0, 0.2, 0.1], [1.0, 1.5, 0.7, 1.1])
-    result = predict_kernels(network, X)
+    result = predict(network, X)
     flow = single_input(
         name,
-        np.diagonal(result.K[0]),
+        np.diagonal(result["K"][0]),
         4,
         C_b=network.C_b,
         C_W=network.C_W,
         widths=network.widths,
     )
-    assert result.V is not None
-    assert result.G1 is not None
     for a in range(2):
-        np.testing.assert_allclose(result.K[:, a, a], flow.K[:, a], rtol=1e-11)
-        np.testing.assert_allclose(result.V[:, a, a, a, a], flow.V[:, a], rtol=1e-7, atol=1e-12)
-        np.testing.assert_allclose(result.G1[:, a, a], flow.G1[:, a], rtol=1e-6, atol=1e-10)
+        np.testing.assert_allclose(result["K"][:, a, a], flow.K[:, a], rtol=1e-11)
+        np.testing.assert_allclose(result["V"][:, a, a, a, a], flow.V[:, a], rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(result["G1"][:, a, a], flow.G1[:, a], rtol=1e-6, atol=1e-10)
 
 
 def test_deep_linear_is_exact_at_leading_order():
@@ -89,18 +79,13 @@ def test_deep_linear_is_exact_at_leading_order():
 def test_repeated_zero_and_opposite_inputs(name):
     network = MLP([4, 12, 18, 9, 3], name, 0.1, 1.3)
     x = np.stack([X[0], X[1], X[0], np.zeros(4), -X[0]])
-    result, two = predict_kernels(network, x), predict_kernels(network, X)
-    assert result.V is not None
-    assert result.V_error is not None
-    assert result.G1 is not None
-    assert two.V is not None
-    assert two.G1 is not None
-    np.testing.assert_array_equal(result.V[:, 0], result.V[:, 2])
-    np.testing.assert_array_equal(result.G1[:, 0], result.G1[:, 2])
+    result, two = predict(network, x), predict(network, X)
+    np.testing.assert_array_equal(result["V"][:, 0], result["V"][:, 2])
+    np.testing.assert_array_equal(result["G1"][:, 0], result["G1"][:, 2])
     # Adding samples leaves the old entries alone, to the error reported.
-    slack = 6 * result.V_error[:, :2, :2, :2, :2] + 1e-7
-    assert np.all(np.abs(result.V[:, :2, :2, :2, :2] - two.V) < slack)
-    np.testing.assert_allclose(result.G1[:, :2, :2], two.G1, atol=2e-6)
+    slack = 6 * result.errors["V"][:, :2, :2, :2, :2] + 1e-7
+    assert np.all(np.abs(result["V"][:, :2, :2, :2, :2] - two["V"]) < slack)
+    np.testing.assert_allclose(result["G1"][:, :2, :2], two["G1"], atol=2e-6)
 
 
 def test_symmetries_and_positivity():
@@ -120,33 +105,29 @@ def test_symmetries_and_positivity():
 
 def test_rescaling_the_inputs_of_a_scale_invariant_network():
     network = MLP([4, 12, 18, 3], "leaky_relu(0.3)", 0.0, 1.5)
-    small, large = predict_kernels(network, X), predict_kernels(network, 3 * X)
-    assert small.V is not None
-    assert large.V is not None
-    np.testing.assert_allclose(large.K, 9 * small.K, rtol=1e-11)
-    np.testing.assert_allclose(large.V, 81 * small.V, rtol=1e-8)
+    small, large = predict(network, X), predict(network, 3 * X)
+    np.testing.assert_allclose(large["K"], 9 * small["K"], rtol=1e-11)
+    np.testing.assert_allclose(large["V"], 81 * small["V"], rtol=1e-8)
 
 
 def test_three_functions_and_requests():
     network = MLP([4, 12, 18, 3], "sin", 0.1, 1.0)
-    result = predict_kernels(network, X, tensors=("K", "Theta"))
-    assert result.V is None
-    assert result.G1 is None
+    result = predict(network, X, ("K", "Theta"))
     assert result.regime.order == "∞"
-    np.testing.assert_array_equal(result.K, kernel(network, X))
-    full = predict_kernels(network, X)
-    np.testing.assert_array_equal(full.V, four_point_vertex(network, X))
-    np.testing.assert_array_equal(full.G1, metric_correction(network, X))
+    np.testing.assert_array_equal(result["K"], kernel(network, X))
+    full = predict(network, X)
+    np.testing.assert_array_equal(full["V"], four_point_vertex(network, X))
+    np.testing.assert_array_equal(full["G1"], metric_correction(network, X))
     with pytest.raises(InvalidValueError, match="tensors"):
-        predict_kernels(network, X, tensors=("W",))
-    with pytest.raises(InvalidValueError, match="ask for 'G1'"):
+        predict(network, X, ("W",))
+    with pytest.raises(InvalidValueError, match="this prediction holds K, Theta"):
         _ = result.metric
 
 
 def test_too_many_samples_for_the_vertex_are_refused_in_one_line():
     network = MLP([4, 12, 1], "relu", 0.0, 2.0)
     with pytest.raises(InvalidValueError, match="at most .* samples"):
-        predict_kernels(network, np.ones((400, 4)))
+        predict(network, np.ones((400, 4)))
 
 
 def test_a_jump_has_a_kernel_and_nothing_else():
@@ -156,4 +137,4 @@ def test_a_jump_has_a_kernel_and_nothing_else():
     off = 0.5 - angle / (2 * np.pi)
     np.testing.assert_allclose(K[1], [[0.5, off], [off, 0.5]], rtol=1e-10)
     with pytest.raises(InvalidValueError, match="jumps"):
-        predict_kernels(network, X)
+        predict(network, X)

@@ -143,10 +143,14 @@ def _relu(p: int, q: int) -> PairFunction | None:
             case (0, 4):
                 # δ'' acts as the second derivative of the joint density integrated over z_1 > 0.
                 return -_ratio(root, b * b) / _TWO_PI + _ratio(c * c, b * b * root) / _TWO_PI
+            case (2, 4):
+                return -_ratio(a, root**3) / _TWO_PI
+            case (1, 5):
+                return _ratio(c, b * b * root) * (3.0 + _ratio(c * c, root * root)) / _TWO_PI
             case _:
                 raise AssertionError((p, q))
 
-    return value if q <= 3 or (p, q) == (0, 4) else None
+    return value if q <= 3 or (p, q) in ((0, 4), (2, 4), (1, 5)) else None
 
 
 def _piecewise_linear(p: int, q: int, plus: float, minus: float) -> PairFunction | None:

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from dynagram.activations import Activation
 from dynagram.gaussian.quadrature import feature_scale, normal_density
 
-_REPLICAS = 8  # scramblings behind every Sobol error bar
-_CHUNK = 8192
+REPLICAS = 8  # scramblings behind every Sobol error bar
+CHUNK = 8192
 _MAX_GRID = 3_000_000
 _WIDEST_STEP = 0.7
 _NEGLIGIBLE = 1e-15  # directions with a smaller share of the variance are dropped
@@ -53,8 +53,8 @@ class NodeSet:
     def _grid_chunks(self, replica: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         assert self.axes is not None
         shape = tuple(nodes.shape[1] for nodes, _ in self.axes)
-        for start in range(0, self.count, _CHUNK):
-            flat = np.arange(start, min(start + _CHUNK, self.count))
+        for start in range(0, self.count, CHUNK):
+            flat = np.arange(start, min(start + CHUNK, self.count))
             index = np.unravel_index(flat, shape)
             u = np.empty((flat.size, len(shape)))
             weights = np.ones(flat.size)
@@ -70,8 +70,8 @@ class NodeSet:
         rank = self.root.shape[1]
         engine = qmc.Sobol(rank, scramble=True, rng=np.random.default_rng((self.seed, replica)))
         half = self.count // 2
-        for start in range(0, half, _CHUNK // 2):
-            size = min(_CHUNK // 2, half - start)
+        for start in range(0, half, CHUNK // 2):
+            size = min(CHUNK // 2, half - start)
             with warnings.catch_warnings():
                 # Balance holds for the whole power of two, which the chunks add up to.
                 warnings.simplefilter("ignore", UserWarning)
@@ -124,4 +124,4 @@ def grid_nodes(
 
 def sobol_nodes(K: Float[np.ndarray, "n n"], count: int, seed: int) -> NodeSet:
     """`count` (a power of two) antithetic scrambled Sobol points in each of eight replicas."""
-    return NodeSet(square_root(K), _REPLICAS, count, None, seed)
+    return NodeSet(square_root(K), REPLICAS, count, None, seed)

@@ -43,7 +43,7 @@ def two_point(
     p: int = 0,
     q: int = 0,
 ) -> Float[np.ndarray, "*shape"]:
-    """⟨σ^(p)(z_1) σ^(q)(z_2)⟩ elementwise, p, q ≤ 4; relative accuracy about 1e-12.
+    """⟨σ^(p)(z_1) σ^(q)(z_2)⟩ elementwise, p, q ≤ 6; relative accuracy about 1e-12.
 
     A zero variance means the limit of small independent noise on that sample. Averages that
     diverge for a collinear pair (two deltas at one place) are infinite there.
@@ -55,8 +55,8 @@ def two_point(
     >>> two_point(activation("tanh"), one, one, c).round(12)
     array([0.11066839])
     """
-    if not (0 <= p <= 4 and 0 <= q <= 4):
-        raise InvalidValueError("p, q", (p, q), "derivative orders run from 0 to 4")
+    if not (0 <= p <= 6 and 0 <= q <= 6):
+        raise InvalidValueError("p, q", (p, q), "derivative orders run from 0 to 6")
     a, b, c = np.broadcast_arrays(
         check_variance(K_11), check_variance(K_22), np.asarray(K_12, float)
     )

@@ -76,7 +76,7 @@ def wick(covariance: Float[np.ndarray, "n n"], indices: Sequence[int]) -> float:
     >>> wick(K, [0, 0, 1, 1])                 # K_00 K_11 + 2 K_01²
     2.5
     """
-    return sum(
+    return math.fsum(
         math.prod(float(covariance[indices[i], indices[j]]) for i, j in pairing)
         for pairing in pairings(len(indices))
     )

@@ -56,38 +56,53 @@ class _Judge:
         return Regime(order, _LEVELS[self.level], reasons, self.numbers)
 
 
-def kernel_regime(
+def tensor_regime(
     network: MLP,
     K: Float[np.ndarray, "layer a b"],
-    V: Float[np.ndarray, "layer a b c d"] | None,
-    V_error: Float[np.ndarray, "layer a b c d"] | None,
-    *,
-    order: str,
+    Theta: Float[np.ndarray, "layer a b"],
+    tensors: dict[str, Float[np.ndarray, "layer ..."]],
+    errors: dict[str, Float[np.ndarray, "layer ..."]],
 ) -> Regime:
-    """The regime of kernel statistics at initialisation, judged at the output layer.
+    """The regime of predicted `tensors` at initialisation, judged at the output layer.
 
     The next order is the exact O(1/n²) recursion of each single input (U, V^{1}, G^{2}); it is
-    compared with V and with K.
+    compared with V and with K. `errors` are the numerical errors of the tensors.
     """
+    order = "1/n" if errors else "∞"
     judge = _Judge()
     _depth_and_width(judge, network, K, order)
     _criticality(judge, network, K)
     _conditioning(judge, K)
-    if V is not None and V_error is not None:
-        diagonal = np.einsum("abab->ab", V[-1])
-        scale = np.sqrt(np.abs(diagonal[:, :, None, None] * diagonal[None, None, :, :]))
-        floor = 1e-12 * float(np.max(scale, initial=0.0))  # a zero input has no fluctuations
-        error = np.max(V_error[-1] / np.maximum(scale, max(floor, 1e-290)), initial=0.0)
+    for name, error in errors.items():
+        scale = float(np.max(np.abs(tensors[name][-1]), initial=0.0))
+        relative = float(np.max(error[-1], initial=0.0)) / max(scale, 1e-290)
         judge.measure(
-            "numerical_error_of_V", float(error), 1e-2, 0.3,
-            "the four-sample averages carry a relative error of {value:.1g}: ask for a smaller "
-            "`accuracy` or fewer samples",
+            f"numerical_error_of_{name}", relative if scale > 0 else 0.0, 1e-2, 0.3,
+            f"the averages behind {name} carry an error of {{value:.1g}} of its largest entry: ask "
+            "for a smaller `accuracy` or fewer samples",
         )  # fmt: skip
+    if "A" in tensors and "B" in tensors and network.depth > 1:
+        _ntk_fluctuation(judge, network, Theta[-1], tensors["A"][-1], tensors["B"][-1])
     good = {
         "∞": "infinite-width result; the 1/n corrections are small at this depth and width",
         "1/n": "the next order in 1/n is small against the order kept",
     }[order]
     return judge.regime(order, good)
+
+
+def _ntk_fluctuation(
+    judge: _Judge, network: MLP, Theta: np.ndarray, A: np.ndarray, B: np.ndarray
+) -> None:
+    """√(A + 2B)/Θ/√n: how much the NTK of one network differs from its mean (8.82)."""
+    mean = np.diagonal(Theta)
+    variance = np.einsum("aaaa->a", A) + 2.0 * np.einsum("aaaa->a", B)
+    alive = mean > 0
+    size = np.sqrt(np.maximum(variance[alive], 0.0) / network.widths[-2]) / mean[alive]
+    judge.measure(
+        "ntk_fluctuation", float(np.max(size, initial=0.0)), 0.25, 0.5,
+        "the NTK of one network differs from its mean by {value:.2g} of itself at the output: "
+        "too deep for the width",
+    )  # fmt: skip
 
 
 def _depth_and_width(judge: _Judge, network: MLP, K: np.ndarray, order: str) -> None:

@@ -191,16 +191,28 @@ def test_small_K_expansion_has_one_sigma0_sigma2():
     assert abs(slope - (0.25 + 2 * log2 / 4)) > 0.1
 
 
+@pytest.mark.parametrize("name", ["tanh", "elu", "relu"])
+def test_limits_at_zero(name):
+    """g = 0, χ∥ = χ⊥ = C_W σ'(0)², j = 0 at K = 0, kinked or not."""
+    C_W = 2.0 if name == "relu" else 1.0
+    assert float(mean_square(name, 0.0)) == 0.0
+    assert float(parallel_susceptibility(name, 0.0, C_W)) == pytest.approx(1.0, abs=1e-14)
+    assert float(perpendicular_susceptibility(name, 0.0, C_W)) == pytest.approx(1.0, abs=1e-14)
+    assert float(metric_source(name, 0.0, C_W)) == 0.0
+
+
 def test_refusals_name_the_reason():
     with pytest.raises(InvalidValueError, match="K = -1.0: a variance must be finite and ≥ 0"):
         mean_square("tanh", -1.0)
     with pytest.raises(InvalidValueError, match="σ jumps"):
         perpendicular_susceptibility("step", 1.0, 1.0)
-    with pytest.raises(InvalidValueError, match="g'' of elu diverges at 0"):
+    with pytest.raises(NonFiniteError, match="of elu leaves float64 at K = 0: take K > 0"):
         mean_square("elu", 0.0, derivative=2)
+    with pytest.raises(InvalidValueError, match="of elu need not exist at 0"):
+        perpendicular_source("elu", 0.0, 1.0)
     with pytest.raises(InvalidValueError, match="derivative = 5"):
         mean_square("tanh", 1.0, derivative=5)
-    with pytest.raises(NonFiniteError, match="leaves the range of float64"):
+    with pytest.raises(NonFiniteError, match="leaves float64 at K = 1000"):
         mean_square("exp", 1e3)
     with pytest.raises(NonFiniteError, match="χ∥ is zero"):
         susceptibility_ratio(lambda z: 0.0 * z + 1.0, 1.0)

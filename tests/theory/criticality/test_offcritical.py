@@ -75,6 +75,16 @@ def test_exponential_approach_has_the_correlation_length():
     assert -1 / rate == pytest.approx(point.xi_perpendicular, rel=1e-4)
 
 
+def test_a_fixed_point_far_out_is_found():
+    """GELU close to C_W = 2 behaves like ReLU: K* ≈ C_b/(1 − C_W/2)."""
+    (point,) = fixed_points("gelu", 1.0, 1.999)
+    assert point.K is not None
+    assert 1e3 < point.K < 2.1e3
+    drift = 1.0 + 1.999 * float(mean_square("gelu", point.K)) - point.K
+    assert abs(drift) < 1e-10
+    assert phase("gelu", 1.0, 1.999).verdict == "chaotic"
+
+
 def test_selu_at_its_self_normalising_point():
     zero, one = fixed_points("selu", 0.0, 1.0)
     assert (zero.K, zero.stability) == (0.0, "repels")

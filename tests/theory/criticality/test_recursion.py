@@ -168,6 +168,20 @@ def test_flow_that_outgrows_its_nodes_is_still_exact():
     np.testing.assert_allclose(flow.K[1:], 4.5 * fresh, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["tanh", "elu", "gelu", "leaky_relu(0.1)", "hardtanh"])
+def test_a_zero_input_stays_without_fluctuations(name):
+    flow = single_input(name, np.array([0.0, 0.7]), 4, C_b=0.0, C_W=1.0, next_order=True)
+    for field in ("K", "V", "G1", "U", "V1", "G2"):
+        np.testing.assert_array_equal(getattr(flow, field)[:, 0], 0.0)
+    alone = single_input(name, 0.7, 4, C_b=0.0, C_W=1.0, next_order=True)
+    np.testing.assert_allclose(flow.V[:, 1], alone.V, rtol=1e-11)
+    # with a bias K leaves 0, and nothing fluctuates before the second layer
+    biased = single_input(name, 0.0, 3, C_b=0.3, C_W=1.0, next_order=True)
+    later = single_input(name, 0.3, 2, C_b=0.3, C_W=1.0, next_order=True)
+    np.testing.assert_allclose(biased.V[1:], later.V, rtol=1e-12)
+    np.testing.assert_allclose(biased.K[1:], later.K, rtol=1e-14)
+
+
 def test_a_jump_has_no_perpendicular_gain():
     flow = single_input("step", 2.0, 4, C_b=0.0, C_W=1.0)
     assert flow.perpendicular_gain is None
@@ -185,6 +199,8 @@ def test_bad_input_is_refused_in_one_line():
         single_input("tanh", 1.0, 3, C_b=0.0, C_W=-1.0)
     with pytest.raises(InvalidValueError, match="expected one number or 3, one per layer"):
         single_input("tanh", 1.0, 3, C_b=[0.0, 0.0], C_W=1.0)
+    with pytest.raises(InvalidValueError, match="needs c_b1 = 0"):
+        single_input("elu", 0.0, 3, **good, c_b1=0.1, next_order=True)
     with pytest.raises(InvalidValueError, match="widths"):
         single_input("tanh", 1.0, 3, **good, widths=(4, 4))
     with pytest.raises(NonFiniteError, match="K of gelu reaches .* and explodes"):

@@ -240,6 +240,9 @@ def test_vertex_slopes_of_the_smooth_class(name):
         assert measured[key] / depth == pytest.approx(slope, abs=4e-3), key
 
 
-def test_vertex_slopes_refuse_other_classes():
+def test_refusals():
+    for function in (small_separation, separation_vertex):
+        with pytest.raises(InvalidValueError, match="need a kernel > 0"):
+            function("elu", 0.0, 3, C_b=0.0, C_W=1.0)
     with pytest.raises(InvalidValueError, match="half-stable"):
         separation_vertex_slopes(critical_initialisation("gelu"))

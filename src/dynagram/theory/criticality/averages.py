@@ -16,11 +16,11 @@ from jaxtyping import Float
 from dynagram.activations import Activation
 from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, check_variance, standard_nodes
+from dynagram.gaussian.quadrature import check_variance, standard_nodes
 from dynagram.gaussian.scalar import kernel_derivative, moment
 
 ActivationLike = str | Callable[..., Any] | Activation
-_NODES_AT_ONCE = 2**18
+_CHUNKS = (2**12, 2**15, 2**18)
 _DECADES = 10.0 ** np.arange(9)
 
 
@@ -70,7 +70,9 @@ def power_average(
             math.prod(range(1, power, 2)) * even_slope(pair, power) * math.perm(half, derivative)
         )
         return np.asarray(factor * K ** max(half - derivative, 0))
-    label = f"d^{derivative}/dK^{derivative} ⟨σ^{power}⟩" if derivative else f"⟨σ^{power}⟩"
+    if derivative == 0:
+        return joint_average(sigma, K, (0,) * power)
+    label = f"d^{derivative}/dK^{derivative} ⟨σ^{power}⟩"
     return _averaged(
         sigma, K, label, lambda chunk: kernel_derivative(sigma, chunk, derivative, power=power)
     )
@@ -93,8 +95,11 @@ def slope_average(
     if sigma.is_smooth:
         # ½⟨(σ'²)''⟩ keeps its digits as K → 0, which ⟨σ'² He₂⟩/2K does not.
         return np.asarray(joint_average(sigma, K, (2, 2)) + joint_average(sigma, K, (1, 3)))
-    total = joint_average(sigma, K, (1, 1), hermite=2)
-    return np.asarray(total / (2.0 * np.maximum(K, SMALLEST_VARIANCE)))
+    if np.any(K == 0.0):
+        raise InvalidValueError(
+            "K", 0.0, f"d⟨σ'²⟩/dK of {sigma.name} need not exist at 0: take K > 0"
+        )
+    return np.asarray(joint_average(sigma, K, (1, 1), hermite=2) / (2.0 * K))
 
 
 def joint_average(
@@ -106,7 +111,7 @@ def joint_average(
     >>> round(float(joint_average(activation("sin"), np.array(1.0), (0, 2))), 12)
     -0.432332358382
     """
-    if any(kink.jumps[0] for kink in sigma.kinks) and any(orders):
+    if sigma.jumps and any(orders):
         raise InvalidValueError(
             "activation", sigma.name, "σ jumps, so σ' is a delta and averages of σ'² do not exist"
         )
@@ -120,21 +125,24 @@ def _averaged(
     """`average` over chunks of similar K that fit the cache, refused when not finite.
 
     The number of nodes grows with the largest K of a chunk: a few large K must not make many
-    small ones expensive.
+    small ones expensive. Chunks have three sizes, so that σ is compiled for three shapes.
     """
     flat = check_variance(K).reshape(-1)
     order = np.argsort(flat)
     values = np.empty(flat.size)
     with np.errstate(all="ignore"):
         for part in np.split(order, np.searchsorted(flat[order], _DECADES)):
-            if part.size:
-                nodes = standard_nodes(sigma, flat[part[-1:]])[0].shape[1]
-                pieces = -(-part.size * nodes // _NODES_AT_ONCE)
-                for piece in np.array_split(part, min(pieces, part.size)):
-                    values[piece] = average(flat[piece])
+            if part.size == 0:
+                continue
+            nodes = standard_nodes(sigma, flat[part[-1:]])[0].shape[1]
+            size = next((c for c in _CHUNKS if part.size * nodes <= c), _CHUNKS[-1])
+            rows = part.size if size == _CHUNKS[0] else max(1, size // nodes)
+            for start in range(0, part.size, rows):
+                piece = part[start : start + rows]
+                filled = np.pad(flat[piece], (0, rows - piece.size), mode="edge")
+                values[piece] = average(filled)[: piece.size]
     if not np.all(np.isfinite(values)):
         where = float(flat[np.argmin(np.isfinite(values))])
-        raise NonFiniteError(
-            f"{label} of {sigma.name} at K = {where:g} leaves the range of float64: take K smaller"
-        )
+        remedy = "take K smaller" if where > 0.0 else "take K > 0"
+        raise NonFiniteError(f"{label} of {sigma.name} leaves float64 at K = {where:g}: {remedy}")
     return values.reshape(np.shape(K))

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, standard_nodes
+from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, UNDERFLOW, standard_nodes
 from dynagram.precision import float64
 from dynagram.theory.criticality.averages import power_average, slopes
 
@@ -164,8 +164,9 @@ def _compiled_scan(
 ) -> jax.Array:
     def step(K: jax.Array, variances: tuple[jax.Array, jax.Array]):
         root = jnp.sqrt(jnp.maximum(K, SMALLEST_VARIANCE))
-        values = sigma(root[:, None] * t[None, :])
-        following = variances[0] + variances[1] * (values**2 @ w)
+        g = sigma(root[:, None] * t[None, :]) ** 2 @ w
+        g = jnp.where(g < UNDERFLOW, 0.0, g)  # what stands for K = 0 must leave no trace
+        following = variances[0] + variances[1] * g
         return following, following
 
     return jax.lax.scan(step, K, (C_b, C_W))[1]

@@ -29,21 +29,9 @@ def mean_square(
     >>> round(float(mean_square("tanh", 1.0)), 12)
     0.394294490398
     """
-    sigma, K = resolve(activation), check_variance(K)
     if not 0 <= derivative <= 4:
         raise InvalidValueError("derivative", derivative, "expected 0 to 4")
-    if (
-        derivative >= 2
-        and np.any(K == 0)
-        and _kinked_at_zero(sigma.kinks)
-        and slopes(sigma) is None
-    ):
-        raise InvalidValueError("K", 0.0, f"g'' of {sigma.name} diverges at 0, where σ is kinked")
-    return power_average(sigma, K, 2, derivative)
-
-
-def _kinked_at_zero(kinks: tuple) -> bool:
-    return any(kink.location == 0.0 for kink in kinks)
+    return power_average(resolve(activation), check_variance(K), 2, derivative)
 
 
 def parallel_susceptibility(
@@ -89,7 +77,9 @@ def metric_source(
     -0.685173793509
     """
     sigma, K = resolve(activation), check_variance(K)
-    return np.asarray(4.0 * C_W * K**2 * power_average(sigma, K, 2, 2))
+    # K²g'' → 0 also at a kink, where g'' itself diverges as K → 0.
+    bend = power_average(sigma, np.where(K > 0.0, K, 1.0), 2, 2)
+    return np.asarray(4.0 * C_W * K**2 * bend)
 
 
 def curvature_average(

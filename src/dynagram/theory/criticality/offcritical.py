@@ -28,7 +28,7 @@ from dynagram.theory.criticality.flow import kernel_flow
 from dynagram.theory.criticality.roots import brackets, polish
 from dynagram.theory.criticality.types import CriticalPoint
 
-_SMALLEST, _LARGEST, _PER_DECADE = 1e-12, 1e6, 12
+_SMALLEST, _USUAL, _LARGEST, _PER_DECADE = 1e-12, 1e3, 1e6, 12
 _MARGINAL = 1e-9  # |χ − 1| below this counts as 1
 
 FixedPointStability = Literal["attracts", "repels", "attracts from above", "attracts from below"]
@@ -71,10 +71,10 @@ def correlation_length(chi: float) -> float:
 
 
 def fixed_points(activation: ActivationLike, C_b: float, C_W: float) -> tuple[FixedPoint, ...]:
-    """Every fixed point with K ≤ 10⁶, in order of K; tangential ones included.
+    """Every fixed point with K ≤ 10³ (a lone larger one up to 10⁶), in order of K.
 
     Roots of g'' cut the axis into pieces on which χ∥ is monotone, roots of χ∥ − 1 into pieces on
-    which K' − K is, so that close pairs are not missed. Cost: tens of milliseconds.
+    which K' − K is, so that close pairs and tangential points are not missed. Cost: 0.1 s.
 
     >>> point, = fixed_points("tanh", 0.05, 1.5)
     >>> round(point.K, 10), round(point.xi_perpendicular, 6)
@@ -123,12 +123,16 @@ def _origin_fixed_point(sigma: Activation, C_b: float, C_W: float) -> list[Fixed
 
 def _positive_roots(sigma: Activation, C_b: float, C_W: float) -> list[tuple[float, bool]]:
     """Roots K > 0 of K' − K, each with whether the curve only touches zero there."""
-    largest = min(_LARGEST, 80.0 / sigma.growth**2) if sigma.growth else _LARGEST
-    points = 1 + math.ceil(_PER_DECADE * math.log10(largest / _SMALLEST))
-    grid = np.geomspace(_SMALLEST, largest, points)
 
     def value(K: float, derivative: int) -> float:
         return float(_excess(sigma, C_b, C_W, np.array([K]), derivative)[0])
+
+    largest = min(_USUAL, 80.0 / sigma.growth**2) if sigma.growth else _USUAL
+    # Far out K' − K is nearly straight: it still comes down to 0 only if it is on its way.
+    while not sigma.growth and largest < _LARGEST and value(largest, 0) > 0 > value(largest, 1):
+        largest *= 10.0
+    points = 1 + math.ceil(_PER_DECADE * math.log10(largest / _SMALLEST))
+    grid = np.geomspace(_SMALLEST, largest, points)
 
     def roots(cuts: np.ndarray, derivative: int, noise: np.ndarray) -> list[float]:
         values = _excess(sigma, C_b, C_W, cuts, derivative)

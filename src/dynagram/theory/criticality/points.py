@@ -70,7 +70,7 @@ def _classify(sigma: Activation) -> tuple[tuple[CriticalPoint, ...], tuple[str, 
     everywhere = scale_invariant_point(sigma)
     if everywhere is not None:
         return (everywhere,), ()
-    if any(kink.jumps[0] for kink in sigma.kinks):
+    if sigma.jumps:
         return (), ("σ jumps, so σ' is a delta and χ⊥ does not exist",)
     points, reasons = [], []
     for candidate in (origin_point(sigma), *_finite_points(sigma)):

@@ -78,6 +78,8 @@ def single_input(
     C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
     corrections = per_layer("c_b1", c_b1, depth), per_layer("c_W1", c_W1, depth)
     K = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    if next_order and np.any(corrections[0]) and np.any(K == 0.0):
+        raise InvalidValueError("c_b1", c_b1, "the next order at K = 0 needs c_b1 = 0")
     step = _Step.at(sigma, K[:-1], C_W, width_ratios(widths, depth), next_order)
     with np.errstate(over="ignore", invalid="ignore"):
         fields = _leading_order(step, corrections)
@@ -129,15 +131,19 @@ class _Step:
     def at(
         cls, sigma: Activation, K: np.ndarray, C_W: np.ndarray, ratio: np.ndarray, deep: bool
     ) -> _Step:
-        g = [power_average(sigma, K, 2, k) for k in range(5 if deep else 3)]
-        fourth = [power_average(sigma, K, 4, k) for k in range(3 if deep else 1)]
+        # At K = 0 nothing fluctuates: V, U and G^{1} are 0, and so are the terms with these.
+        positive = np.where(K > 0.0, K, 1.0)
+        g = [power_average(sigma, K, 2, k) for k in (0, 1)]
+        g += [power_average(sigma, positive, 2, k) * (K > 0.0) for k in range(2, 5 if deep else 3)]
+        fourth = [power_average(sigma, K, 4)]
+        if deep:
+            fourth += [power_average(sigma, positive, 4, k) * (K > 0.0) for k in (1, 2)]
         c = [fourth[0] - g[0] ** 2]
         kappa3 = None
         if deep:
             c += [fourth[1] - 2 * g[0] * g[1], fourth[2] - 2 * g[1] ** 2 - 2 * g[0] * g[2]]
             kappa3 = power_average(sigma, K, 6) - 3 * fourth[0] * g[0] + 2 * g[0] ** 3
-        jumps = any(kink.jumps[0] for kink in sigma.kinks)
-        slope = None if jumps else slope_average(sigma, K)
+        slope = None if sigma.jumps else slope_average(sigma, K)
         return cls(g, slope, c, kappa3, C_W[1:, None], ratio[:, None])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.activations import Activation
 from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian.quadrature import check_variance
@@ -106,7 +107,7 @@ def small_separation(
     sigma, first = resolve(activation), check_variance(K1, "K1")
     depth = check_depth(depth)
     C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    flow = _positive_flow(sigma, first, C_b, C_W)
     K, weight = flow[:-1], C_W[1:, None]
     parallel, perpendicular = power_average(sigma, K, 2, 1), slope_average(sigma, K)
     h = 0.5 * slope_average(sigma, K, derivative=1)
@@ -122,6 +123,16 @@ def small_separation(
         d2[layer + 1] = W * (chi_perp * d2[layer] + h[layer] * square)
     shape = (depth, *first.shape)
     return SmallSeparationFlow(*(part.reshape(shape) for part in (flow, d1, d2, d0)))
+
+
+def _positive_flow(
+    sigma: Activation, first: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
+) -> np.ndarray:
+    """The kernel flow, refused at K = 0: a separation is small only against a finite kernel."""
+    flow = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    if not np.all(flow > 0.0):
+        raise InvalidValueError("K1", 0.0, "small separations need a kernel > 0 at every layer")
+    return flow
 
 
 @dataclass(frozen=True)
@@ -162,7 +173,7 @@ def separation_vertex(
     sigma, first = resolve(activation), check_variance(K1, "K1")
     depth = check_depth(depth)
     C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    flow = _positive_flow(sigma, first, C_b, C_W)
     K, weight, ratio = flow[:-1], C_W[1:, None], width_ratios(widths, depth)[:, None]
     g, slope = power_average(sigma, K, 2), slope_average(sigma, K)
     parallel, perpendicular = weight * power_average(sigma, K, 2, 1), weight * slope
