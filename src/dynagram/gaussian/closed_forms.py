@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -38,20 +39,74 @@ def closed_form(sigma: Activation, p: int, q: int) -> PairFunction | None:
     return _FAMILIES[family](p, q, *parameters)
 
 
-def closed_value_and_slope(
-    sigma: Activation,
-) -> tuple[Callable[..., jax.Array], PairFunction] | None:
-    """⟨σσ⟩ as a function of (a, b, c, ⟨σ'σ'⟩), and ⟨σ'σ'⟩ of (a, b, c); None when not known.
+@dataclass(frozen=True)
+class ClosedKernel:
+    """⟨σσ⟩ and ⟨σ'σ'⟩ for whole matrices, with roots and quotients taken once per sample.
 
-    ReLU's value follows from its slope, which holds the costly angle: ask for the slope first.
+    `prepare(variance)` gives the per-sample numbers; `slope(left, right, c)` and
+    `value(left, right, c, slope)` combine them. ReLU's value follows from its slope, which holds
+    the costly angle: the slope comes first.
     """
+
+    prepare: Callable[[jax.Array], tuple[jax.Array, ...]]
+    slope: Callable[..., jax.Array]
+    value: Callable[..., jax.Array]
+
+
+def closed_kernel(sigma: Activation) -> ClosedKernel | None:
+    """The closed kernel of an activation, or None when ⟨σσ⟩ or ⟨σ'σ'⟩ is not known."""
     value, slope = closed_form(sigma, 0, 0), closed_form(sigma, 1, 1)
-    if value is None or slope is None:
+    if value is None or slope is None or sigma.closed_form is None:
         return None
-    if sigma.closed_form and sigma.closed_form[0] == "piecewise_linear":
-        kappa = (sigma.closed_form[1] - sigma.closed_form[2]) ** 2 / _TWO_PI
-        return (lambda a, b, c, s: kappa * _root_determinant(a, b, c) + s * c), slope
-    return (lambda a, b, c, _: value(a, b, c)), slope
+    family, *parameters = sigma.closed_form
+    if family == "piecewise_linear" and parameters[0] != parameters[1]:
+        return _angular_kernel(*parameters)
+    if family == "erf":
+        return _erf_kernel(*parameters)
+    return ClosedKernel(
+        prepare=lambda variance: (variance,),
+        slope=lambda left, right, c: slope(left[0], right[0], c),
+        value=lambda left, right, c, _: value(left[0], right[0], c),
+    )
+
+
+def _angular_kernel(plus: float, minus: float) -> ClosedKernel:
+    """(5.161), (5.159): slope A_2 − κψ, value κ√(ab) sin ψ + c·slope."""
+    mean_square, kappa = 0.5 * (plus * plus + minus * minus), (plus - minus) ** 2 / _TWO_PI
+
+    def prepare(variance: jax.Array) -> tuple[jax.Array, ...]:
+        root = jnp.sqrt(variance)
+        return root, jnp.where(root > 0, 1.0 / jnp.where(root > 0, root, 1.0), 0.0)
+
+    def cosine(left, right, c):
+        return _snapped(c * (left[1] * right[1]))
+
+    def slope(left, right, c):
+        return mean_square - kappa * (0.5 * math.pi - _arcsin(cosine(left, right, c)))
+
+    def value(left, right, c, slopes):
+        rho = cosine(left, right, c)
+        sine = jnp.sqrt((1.0 - rho) * (1.0 + rho))
+        return kappa * (left[0] * right[0]) * sine + slopes * c
+
+    return ClosedKernel(prepare, slope, value)
+
+
+def _erf_kernel(scale: float) -> ClosedKernel:
+    s2 = 2.0 * scale * scale
+
+    def prepare(variance: jax.Array) -> tuple[jax.Array, ...]:
+        return (jax.lax.rsqrt(1.0 + s2 * variance),)
+
+    def slope(left, right, c):
+        scaled = left[0] * right[0]
+        rho = s2 * c * scaled
+        return (2.0 / math.pi) * s2 * scaled * jax.lax.rsqrt((1.0 - rho) * (1.0 + rho))
+
+    def value(left, right, c, _):
+        return (2.0 / math.pi) * _arcsin(s2 * c * (left[0] * right[0]))
+
+    return ClosedKernel(prepare, slope, value)
 
 
 def _angle_coefficients(degree: int = 22) -> tuple[float, ...]:
@@ -88,11 +143,16 @@ def _arcsin_derivative(primals, tangents):
     return _arcsin(x), dx * jax.lax.rsqrt((1.0 - x) * (1.0 + x))
 
 
+def _snapped(rho: jax.Array) -> jax.Array:
+    """±1 where ρ is so up to rounding: an angle is the square root of 1 − ρ, and would be 1e-8."""
+    return jnp.where(jnp.abs(rho) > 1.0 - 1e-15, jnp.sign(rho), rho)
+
+
 def _cosine(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     """The correlation of z_1 and z_2; 0 when one of them is zero."""
     product = a * b
     inverse = jnp.where(product > 0, jax.lax.rsqrt(jnp.where(product > 0, product, 1.0)), 0.0)
-    return jnp.clip(c * inverse, -1.0, 1.0)
+    return _snapped(c * inverse)
 
 
 def _root_determinant(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:

@@ -33,8 +33,7 @@ Product = tuple[Orders, Orders]
 MODES = 1 + REPLICAS
 _FIRST_COUNT = 2**11
 _LAST_COUNT = 2**17
-_GRID_ACCURACY = 1e-9
-_GRID_REFINEMENTS = (1.0, 1.4, 2.0)
+_GRID_REFINEMENTS = (0.5, 0.7, 1.0, 1.4, 2.0)
 _MAX_GRID_NODES = 60_000_000
 
 
@@ -115,9 +114,12 @@ class FourPoint:
         """Product grids over all samples or, beyond four, over every four; None if too many."""
         sigma, K, samples = self.averages.sigma, self.averages.K, self.averages.samples
         groups = [np.array(group) for group in combinations(range(samples), min(samples, 4))]
-        target = min(self.accuracy, _GRID_ACCURACY) if samples <= 4 else self.accuracy
+        # Up to three samples rounding accuracy costs next to nothing.
+        target = min(self.accuracy, 1e-11) if samples <= 3 else 0.1 * self.accuracy
+        # Pair functions of an odd or even σ are even when both derivatives are, or neither is.
+        even = sigma.parity != "none" and all((p - q) % 2 == 0 for key in products for p, q in key)
         for refine in _GRID_REFINEMENTS:
-            grids = [grid_nodes(sigma, K[np.ix_(g, g)], target, refine) for g in groups]
+            grids = [grid_nodes(sigma, K[np.ix_(g, g)], target, refine, even=even) for g in groups]
             if any(grid is None for grid in grids):
                 return None
             nodes = sum(grid.count * grid.replicas for grid in grids if grid is not None)
@@ -125,7 +127,7 @@ class FourPoint:
                 return None
             modes = {key: _modes_of(exact[key]) for key in products}
             if all(
-                self._fill_group(group, grid, products, exact, modes)
+                self._fill_group(group, grid, products, exact, modes, 10 * target)
                 for group, grid in zip(groups, grids, strict=True)
                 if grid is not None
             ):
@@ -139,6 +141,7 @@ class FourPoint:
         products: Sequence[Product],
         exact: dict[Product, np.ndarray],
         modes: dict[Product, np.ndarray],
+        accuracy: float,
     ) -> bool:
         """Write the block of one group of samples; False when it misses the accuracy."""
         names = sorted({orders for key in products for orders in key})
@@ -155,7 +158,7 @@ class FourPoint:
                 variance[orders] + np.diagonal(self._lower_orders(orders, orders))[index]
                 for orders, (_, index) in ((key[0], parts[key[0]]), (key[1], parts[key[1]]))
             ]
-            if _worst(np.abs(error), *spread) > self.accuracy:
+            if _worst(np.abs(error), *spread) > accuracy:
                 return False
             modes[key][0][block], modes[key][1][block] = mean, error
         return True
@@ -284,47 +287,53 @@ def _remainders(
     constants = tuple(_constants(families[o], K) for o in names)
     chosen = tuple((names.index(left), names.index(right)) for left, right in products)
     accumulate = _accumulator(sigma, names, chosen)
-    shapes = [(families[a].value.size, families[b].value.size) for a, b in products]
-    totals = [np.zeros((nodes.replicas, *shape)) for shape in shapes]
-    squares = [np.zeros(families[o].value.size) for o in names]
+    # The compiled pass works on all ordered pairs; these are the ones in the families' lists.
+    listed = {o: f.first * K.shape[0] + f.second for o, f in families.items()}
+    totals = {key: [] for key in products}
+    squares = {o: np.zeros(listed[o].size) for o in names}
+    size = 1024 if nodes.count <= 1024 else CHUNK
     for replica in range(nodes.replicas):
         sums = None
         for z, weights in nodes.chunks(replica):
-            size = 1024 if nodes.count <= 1024 else CHUNK
             padded_z, padded_w = np.zeros((size, z.shape[1])), np.zeros(size)
             padded_z[: z.shape[0]], padded_w[: z.shape[0]] = z, weights
             sums = accumulate(jnp.asarray(padded_z), jnp.asarray(padded_w), constants, sums)
         assert sums is not None
-        for total, part in zip(totals, sums[0], strict=True):
-            total[replica] = np.asarray(part)
-        for square, part in zip(squares, sums[1], strict=True):
-            square += np.asarray(part) / nodes.replicas
-    return dict(zip(products, totals, strict=True)), dict(zip(names, squares, strict=True))
+        for key, part in zip(products, sums[0], strict=True):
+            totals[key].append(np.asarray(part)[np.ix_(listed[key[0]], listed[key[1]])])
+        for orders, part in zip(names, sums[1], strict=True):
+            squares[orders] += np.asarray(part)[listed[orders]] / nodes.replicas
+    return {key: np.stack(parts) for key, parts in totals.items()}, squares
 
 
-def _constants(family: PairFamily, K: np.ndarray) -> tuple[jax.Array, ...]:
-    """Index arrays and coefficients of the remainder of one family."""
+def _constants(family: PairFamily, K: np.ndarray) -> jax.Array:
+    """The six coefficients of the remainder of every ordered pair, as (6, n, n)."""
     a, b = family.first, family.second
     j_ab, j_aa, j_bb = family.jacobian.T
     offset = family.value - j_ab * K[a, b] - j_aa * K[a, a] - j_bb * K[b, b]
-    arrays = (a, b, offset, *family.linear.T, j_ab, j_aa, j_bb)
-    return tuple(jnp.asarray(array) for array in arrays)
+    table = np.zeros((6, *K.shape))
+    table[:, a, b] = (offset, *family.linear.T, j_ab, j_aa, j_bb)
+    return jnp.asarray(table)
 
 
 @functools.lru_cache(maxsize=64)
 def _accumulator(sigma: Activation, names: tuple[Orders, ...], chosen: tuple[tuple[int, int], ...]):
-    """One compiled pass over a chunk of nodes: features, weighted matrix products, sums."""
+    """One compiled pass over a chunk of nodes: features, weighted matrix products, sums.
+
+    Features are outer products over samples, without gathers: (nodes, n, n) in one fused loop.
+    """
     orders = sorted({order for name in names for order in name})
 
     @jax.jit
     def accumulate(z: jax.Array, weights: jax.Array, constants, sums):
         values = {order: sigma.derivative(order)(z) for order in orders}
+        z_a, z_b = z[:, :, None], z[:, None, :]
         features = []
-        for (p, q), (a, b, *coefficients) in zip(names, constants, strict=True):
-            offset, l_a, l_b, j_ab, j_aa, j_bb = (row[None, :] for row in coefficients)
-            z_a, z_b = z[:, a], z[:, b]
+        for (p, q), table in zip(names, constants, strict=True):
+            offset, l_a, l_b, j_ab, j_aa, j_bb = (row[None] for row in table)
             lower = z_a * (l_a + j_ab * z_b + j_aa * z_a) + z_b * (l_b + j_bb * z_b)
-            features.append(values[p][:, a] * values[q][:, b] - lower - offset)
+            feature = values[p][:, :, None] * values[q][:, None, :] - lower - offset
+            features.append(feature.reshape(z.shape[0], -1))
         weighted = [feature * weights[:, None] for feature in features]
         products = tuple(weighted[left].T @ features[right] for left, right in chosen)
         squares = tuple(

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from dynagram.activations import Activation
-from dynagram.gaussian.closed_forms import closed_form, closed_value_and_slope
+from dynagram.gaussian.closed_forms import closed_kernel
 from dynagram.gaussian.hermite import hermite_functions, hermite_table
 from dynagram.gaussian.quadrature import SMALLEST_VARIANCE, UNDERFLOW, standard_nodes
 from dynagram.gaussian.scalar import moment
@@ -97,14 +97,14 @@ class KernelStep:
 
     value: jax.Array
     slope: jax.Array
-    value_diagonal: Float[np.ndarray, " n"]
-    slope_diagonal: Float[np.ndarray, " n"]
+    value_diagonal: Index
+    slope_diagonal: Index
 
 
 def kernel_step(
     sigma: Activation,
     tiling: Tiling,
-    variance: Float[np.ndarray, " n"],
+    variance: Float[Index, " n"],
     tiles: Float64[jax.Array, "t b b"],
 ) -> KernelStep:
     """⟨σσ⟩_K and ⟨σ'σ'⟩_K from K's diagonal and tiles; call inside float64. About 12 digits.
@@ -112,45 +112,53 @@ def kernel_step(
     Cost: 4·m flop per pair for m Hermite terms (16 to 128 after parity), or one closed form.
     Memory: a few arrays of the size of the upper triangle.
     """
-    if closed_value_and_slope(sigma) is not None:
-        padded = jnp.asarray(tiling.pad(variance).reshape(tiling.blocks, tiling.tile))
-        value_pass, slope_pass = _closed_passes(sigma)
-        slope = slope_pass(padded, tiles, tiling.rows, tiling.columns)
-        value = value_pass(padded, tiles, slope, tiling.rows, tiling.columns)
-        ends = _closed_diagonal(sigma)(jnp.asarray(variance))
-        return KernelStep(value, slope, *(np.asarray(end) for end in ends))
-    return _series_step(sigma, tiling, variance, tiles)
+    if has_closed_step(sigma):
+        prepare, slope_pass, value_pass = _closed_passes(sigma, tiling.tile)
+        prepared, value_diagonal, slope_diagonal = prepare(variance)
+        slope = slope_pass(prepared, tiles, tiling.rows, tiling.columns)
+        value = value_pass(prepared, tiles, slope, tiling.rows, tiling.columns)
+        return KernelStep(value, slope, value_diagonal, slope_diagonal)
+    return _series_step(sigma, tiling, np.asarray(variance), tiles)
+
+
+def has_closed_step(sigma: Activation) -> bool:
+    """Whether ⟨σσ⟩ and ⟨σ'σ'⟩ are both known in closed form."""
+    return closed_kernel(sigma) is not None
 
 
 @functools.lru_cache(maxsize=64)
-def _closed_passes(sigma: Activation):
-    """Two compiled passes over the tiles: fused into one, the costly angle is computed twice."""
-    functions = closed_value_and_slope(sigma)
-    assert functions is not None
-    value, slope = functions
+def _closed_passes(sigma: Activation, tile: int):
+    """Compiled steps: per-sample numbers and diagonals, then slope and value over the tiles.
 
-    def arguments(variance: jax.Array, tiles: jax.Array, i: Index, j: Index):
-        return variance[i][:, :, None], variance[j][:, None, :], tiles
-
-    @jax.jit
-    def value_pass(
-        variance: jax.Array, tiles: jax.Array, slopes: jax.Array, i: Index, j: Index
-    ) -> jax.Array:
-        return value(*arguments(variance, tiles, i, j), slopes)
+    Fused into one pass the compiler would take roots per pair and the costly angle twice.
+    """
+    kernel = closed_kernel(sigma)
+    assert kernel is not None
 
     @jax.jit
-    def slope_pass(variance: jax.Array, tiles: jax.Array, i: Index, j: Index) -> jax.Array:
-        return slope(*arguments(variance, tiles, i, j))
+    def prepare(variance: Index):
+        v = jnp.asarray(variance)
+        blocks = -(-v.shape[0] // tile)
+        padded = v[jnp.minimum(jnp.arange(blocks * tile), v.shape[0] - 1)]
+        numbers = tuple(n.reshape(blocks, tile) for n in kernel.prepare(padded))
+        own = kernel.prepare(v)
+        slope = kernel.slope(own, own, v)
+        return numbers, kernel.value(own, own, v, slope), slope
 
-    return value_pass, slope_pass
+    def sides(prepared, i: Index, j: Index):
+        left = tuple(n[i][:, :, None] for n in prepared)
+        right = tuple(n[j][:, None, :] for n in prepared)
+        return left, right
 
+    @jax.jit
+    def slope_pass(prepared, tiles: jax.Array, i: Index, j: Index) -> jax.Array:
+        return kernel.slope(*sides(prepared, i, j), tiles)
 
-@functools.lru_cache(maxsize=64)
-def _closed_diagonal(sigma: Activation):
-    value, slope = closed_form(sigma, 0, 0), closed_form(sigma, 1, 1)
-    assert value is not None
-    assert slope is not None
-    return jax.jit(lambda v: (value(v, v, v), slope(v, v, v)))
+    @jax.jit
+    def value_pass(prepared, tiles: jax.Array, slopes: jax.Array, i: Index, j: Index) -> jax.Array:
+        return kernel.value(*sides(prepared, i, j), tiles, slopes)
+
+    return prepare, slope_pass, value_pass
 
 
 @dataclass(frozen=True)

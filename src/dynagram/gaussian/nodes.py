@@ -91,12 +91,18 @@ def square_root(K: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n rank"]:
 
 
 def grid_nodes(
-    sigma: Activation, K: Float[np.ndarray, "n n"], accuracy: float, refine: float = 1.0
+    sigma: Activation,
+    K: Float[np.ndarray, "n n"],
+    accuracy: float,
+    refine: float = 1.0,
+    *,
+    even: bool = False,
 ) -> NodeSet | None:
     """A product trapezoid grid aimed at `accuracy`, or None when σ is kinked or it gets too large.
 
     The two replicas are shifted against each other by half a step along every axis: their leading
-    errors are opposite, so half their difference bounds the error of their mean.
+    errors are opposite, so half their difference bounds the error of their mean. `even` says that
+    everything to be averaged is even under z → −z, so that half of the grid does.
     """
     if not sigma.is_smooth or sigma.growth:
         return None
@@ -113,9 +119,11 @@ def grid_nodes(
             step = min(step, 0.3 * feature_scale(sigma) / amplitude * 30.0 / digits)
         step /= refine
         half = math.ceil(reach / step)
-        base = step * np.arange(-half, half + 1)
+        folded = even and not axes
+        base = step * np.arange(0 if folded else -half, half + 1)
         nodes = np.stack([base, base + 0.5 * step])
-        axes.append((nodes, step * normal_density(nodes)))
+        weights = step * normal_density(nodes)
+        axes.append((nodes, np.where(nodes > 0, 2.0, 1.0) * weights if folded else weights))
         count *= base.size
         if count > _MAX_GRID:
             return None

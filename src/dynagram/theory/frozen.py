@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.kernel_map import Tiling, kernel_step
+from dynagram.gaussian.kernel_map import Tiling, has_closed_step, kernel_step
 from dynagram.networks import MLP, check_inputs
 from dynagram.precision import float64
 
 Scalar = float | jax.Array
+Vector = jax.Array | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -56,26 +58,28 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     diagonal = network.C_b[0] + network.C_W[0] * gram_diagonal
     theta = _affine(gram, network.lambda_b[0], network.lambda_W[0])
     theta_diagonal = network.lambda_b[0] + network.lambda_W[0] * gram_diagonal
-    kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    wait = has_closed_step(network.activation)
+    diagonals, kept = [], []
     for layer in range(1, network.depth + 1):
-        _require_finite(network, layer, diagonal, theta_diagonal)
+        diagonals.append((diagonal, theta_diagonal))
+        if not wait:  # a series cannot start from a variance that is not finite
+            _require_finite(network, layer, diagonal, theta_diagonal)
         if layers == "all" or layer == network.depth:
-            kept[layer] = (tiling.matrix(K, diagonal), tiling.matrix(theta, theta_diagonal))
+            kept.append((layer, K, theta, diagonal, theta_diagonal))
         if layer < network.depth:
             step = kernel_step(network.activation, tiling, diagonal, K)
-            C_b, C_W = network.C_b[layer], network.C_W[layer]
-            lambda_b, lambda_W = network.lambda_b[layer], network.lambda_W[layer]
-            K, theta = _next(step.value, step.slope, theta, C_b, C_W, lambda_b, lambda_W)
-            diagonal = C_b + C_W * step.value_diagonal
-            theta_diagonal = (
-                lambda_b
-                + lambda_W * step.value_diagonal
-                + C_W * step.slope_diagonal * theta_diagonal
-            )
+            K, theta, diagonal, theta_diagonal = _next(
+                step.value, step.slope, theta,
+                step.value_diagonal, step.slope_diagonal, theta_diagonal,
+                network.C_b[layer], network.C_W[layer],
+                network.lambda_b[layer], network.lambda_W[layer],
+            )  # fmt: skip
+    for layer, ends in enumerate(diagonals, start=1):
+        _require_finite(network, layer, *ends)
     return FrozenKernels(
-        tuple(kept),
-        np.stack([k for k, _ in kept.values()]),
-        np.stack([t for _, t in kept.values()]),
+        tuple(layer for layer, *_ in kept),
+        np.stack([tiling.matrix(K, np.asarray(end)) for _, K, _, end, _ in kept]),
+        np.stack([tiling.matrix(theta, np.asarray(end)) for _, _, theta, _, end in kept]),
     )
 
 
@@ -87,14 +91,24 @@ def _affine(gram: jax.Array, offset: Scalar, factor: Scalar) -> jax.Array:
 @jax.jit
 def _next(
     value: jax.Array, slope: jax.Array, theta: jax.Array,
+    value_diagonal: Vector, slope_diagonal: Vector, theta_diagonal: Vector,
     C_b: Scalar, C_W: Scalar, lambda_b: Scalar, lambda_W: Scalar,
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    return C_b + C_W * value, lambda_b + lambda_W * value + C_W * slope * theta
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:  # fmt: skip
+    """Tiles and diagonals of K and Θ in the next layer."""
+
+    def tangent(v: Vector, s: Vector, t: Vector) -> jax.Array:
+        return jnp.asarray(lambda_b + lambda_W * v + C_W * s * t)
+
+    return (
+        C_b + C_W * value,
+        tangent(value, slope, theta),
+        jnp.asarray(C_b + C_W * value_diagonal),
+        tangent(value_diagonal, slope_diagonal, theta_diagonal),
+    )
 
 
-def _require_finite(
-    network: MLP, layer: int, diagonal: np.ndarray, theta_diagonal: np.ndarray
-) -> None:
+def _require_finite(network: MLP, layer: int, diagonal: Vector, theta_diagonal: Vector) -> None:
+    diagonal, theta_diagonal = np.asarray(diagonal), np.asarray(theta_diagonal)
     largest = 1e200  # products of four kernels must stay inside float64 too
     if np.all(np.isfinite(diagonal)) and float(np.max(np.abs(diagonal), initial=0.0)) < largest:
         if np.all(np.isfinite(theta_diagonal)) or network.activation.jumps:

@@ -1,0 +1,90 @@
+"""The command line: `dynagram critical`, `advise`, `predict`, `simulate`, `compare`, `demo`.
+
+Each command parses, calls the library and prints. Whatever the user did wrong ends in one line on
+stderr and exit code 2; a failure that is ours keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dynagram.cli.advise import advise
+from dynagram.cli.compare import compare
+from dynagram.cli.critical import critical
+from dynagram.cli.demo import demo
+from dynagram.cli.predict import predict
+from dynagram.cli.simulate import simulate
+from dynagram.errors import DynagramError
+
+# Newer typer carries its own copy of click: this finds the base class in either.
+_ClickException: type[Exception] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
+
+class OneLineErrors(TyperGroup):
+    """A command group that reports errors as `error: …` and exits with 2, without a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        options["standalone_mode"] = False
+        words = sys.argv[1:] if args is None else list(args)
+        try:
+            code = super().main(words or ["--help"], *rest, **options)
+        except DynagramError as error:
+            _fail(str(error))
+        except typer.Abort:
+            sys.exit(130)
+        except _ClickException as error:
+            _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            if code == 130:
+                print("interrupted", file=sys.stderr)
+            sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> None:
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+app = typer.Typer(
+    cls=OneLineErrors,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="How deep networks behave at initialisation, layer by layer.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (critical, advise, predict, simulate, compare, demo):
+    app.command()(command)
+
+
+def _print_version(wanted: bool | None) -> None:
+    if wanted:
+        print("dynagram", version("dynagram"))
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    _: Annotated[
+        bool | None,
+        typer.Option(
+            "--version",
+            help="Print the version and leave.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = None,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="dynagram")

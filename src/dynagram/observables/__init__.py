@@ -1,0 +1,1 @@
+"""Observables of one concrete network: pure functions of its parameters and inputs."""

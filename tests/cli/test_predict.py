@@ -1,0 +1,118 @@
+"""`dynagram predict`: arrays by letter, and one line for whatever is wrong."""
+
+import numpy as np
+import pytest
+
+from dynagram.networks import MLP
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([[1.0, 0.5, -0.3], [1.0, 0.5, -0.3], [0.0, 0.0, 0.0]]))
+    return path
+
+
+def predict(inputs, *more, widths="3,20,30,2", activation="tanh"):
+    return ["predict", "--inputs", inputs, "--widths", widths, "--activation", activation, *more]
+
+
+def test_predict_writes_arrays_by_letter(run, inputs, tmp_path):
+    out = tmp_path / "out.npz"
+    result = run(*predict(inputs, "--cb", 0.1, "--cw", "1.5,1.2,1.0", "-o", out))
+    assert result.exit_code == 0, result.output
+    with np.load(out, allow_pickle=False) as stored:
+        assert set(stored) == {"K", "V", "G1", "V_error", "G1_error", "widths", "spec"}
+        assert stored["K"].shape == (3, 3, 3)
+        assert stored["V"].shape == (3, 3, 3, 3, 3)
+        assert stored["G1"].shape == (3, 3, 3)
+        assert stored["V_error"].shape == stored["V"].shape
+        assert stored["widths"].tolist() == [3, 20, 30, 2]
+        network = MLP.from_toml(str(stored["spec"]))
+        x = np.load(inputs)
+        np.testing.assert_allclose(stored["K"][0], 0.1 + 1.5 / 3 * x @ x.T, rtol=1e-13)
+    assert network == MLP([3, 20, 30, 2], "tanh", 0.1, [1.5, 1.2, 1.0])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npz", "x.npy"]
+
+
+def test_predict_defaults_to_criticality_and_prints_the_verdict(run, inputs):
+    result = run(*predict(inputs, activation="relu"))
+    assert result.exit_code == 0, result.output
+    assert "C_W=2.0" in result.stdout
+    assert any(word in result.stdout for word in ("trust", "careful", "do not use"))
+
+
+def test_predict_json_and_plot(answer, inputs, tmp_path):
+    path = tmp_path / "flow.svg"
+    data = answer(*predict(inputs, "--tensors", "K,G1", "--json", "--plot", path))
+    assert data["order"] == {"K": "∞", "G1": "1/n"}
+    assert [row["layer"] for row in data["diagonals"]] == [1, 2, 3]
+    assert [row["fan_in"] for row in data["diagonals"]] == [3, 20, 30]
+    assert len(data["diagonals"][0]["K"]) == 3
+    assert data["regime"]["verdict"] in ("trust", "careful", "do not use")
+    assert path.read_text().startswith("<svg")
+
+
+def test_predict_same_seed_same_bytes(run, inputs, tmp_path):
+    one, two = tmp_path / "1.npz", tmp_path / "2.npz"
+    for path in (one, two):
+        assert run(*predict(inputs, "--seed", 3, "-o", path)).exit_code == 0
+    with np.load(one) as first, np.load(two) as second:
+        for name in first:
+            assert np.array_equal(first[name], second[name])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"more": ["--cw", "-1", "--cb", "0"]}, "C_W = -1.0"),
+        ({"more": ["--cb", "-0.5", "--cw", "1"]}, "C_b = -0.5"),
+        ({"more": ["--cb", "0,0", "--cw", "1"]}, "3 expected, 2 given"),
+        ({"more": ["--cb", "0;0", "--cw", "1"]}, "--cb = '0;0'"),
+        ({"more": ["--cb", "nan", "--cw", "1"]}, "must be finite"),
+        ({"more": ["--tensors", "K,Z"]}, "expected some of K"),
+        ({"more": ["--tensors", ""]}, "expected some of K"),
+        ({"more": ["--tensors", "V", "--plot", "a.svg"]}, "a figure needs K"),
+        ({"more": ["-o", "out.txt"]}, "must end in .npz"),
+        ({"more": ["-o", "no/such/folder/out.npz"]}, "its folder does not exist"),
+        ({"more": ["--accuracy", "0"]}, "accuracy"),
+        ({"more": ["--plot", "a.gif"]}, "must end in .svg, .png or .html"),
+        ({"widths": "3,0,2"}, "a width must be an integer ≥ 1"),
+        ({"widths": "3,-4,2"}, "a width must be an integer ≥ 1"),
+        ({"widths": "3,2.5,2"}, "--widths = '3,2.5,2'"),
+        ({"widths": "3"}, "at least input and output"),
+        ({"widths": "4,20,2"}, "expected (samples, 4)"),
+        ({"activation": "tahn"}, "did you mean tanh"),
+        ({"activation": "sigmoid"}, "no critical initialisation"),
+        (
+            {"activation": "relu", "widths": ",".join(["3"] * 3000), "more": ["--cb=1", "--cw=9"]},
+            "layer",
+        ),
+    ],
+)
+def test_predict_refuses(complaint, inputs, more, words):
+    options = dict(more)
+    arguments = predict(inputs, *options.pop("more", []), **options)
+    assert words in complaint(*arguments)
+
+
+def test_predict_refuses_bad_files(complaint, tmp_path):
+    cases = {
+        "nan": (np.array([[1.0, np.nan, 0.0]]), "x[0, 1] = nan"),
+        "infinite": (np.array([[np.inf, 0.0, 0.0]]), "x[0, 0] = inf"),
+        "vector": (np.ones(3), "shape of x = (3,)"),
+        "empty": (np.zeros((0, 3)), "at least one sample"),
+        "text": (np.array([["a", "b", "c"]]), "array of reals"),
+        "objects": (np.array([[1, None, 2]], dtype=object), "array of numbers"),
+    }
+    for name, (array, words) in cases.items():
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+        assert words in complaint(*predict(tmp_path / f"{name}.npy"))
+    assert "no such file" in complaint(*predict(tmp_path / "missing.npy"))
+    assert "no such file" in complaint(*predict(tmp_path))
+    (tmp_path / "noise.npy").write_bytes(b"not an array")
+    assert "numpy.save" in complaint(*predict(tmp_path / "noise.npy"))
+    (tmp_path / "nothing.npy").write_bytes(b"")
+    assert "numpy.save" in complaint(*predict(tmp_path / "nothing.npy"))
+    np.savez(tmp_path / "many.npz", a=np.ones((1, 3)))
+    assert "not an archive" in complaint(*predict(tmp_path / "many.npz"))
