@@ -30,6 +30,7 @@ docs: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/ntk.py
 
 clean:
 	rm -rf .venv build dist site

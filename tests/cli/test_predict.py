@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from dynagram.networks import MLP
+from dynagram.theory.predict import TENSORS
+from dynagram.theory.predict import predict as library_predict
 
 
 @pytest.fixture
@@ -22,7 +24,11 @@ def test_predict_writes_arrays_by_letter(run, inputs, tmp_path):
     result = run(*predict(inputs, "--cb", 0.1, "--cw", "1.5,1.2,1.0", "-o", out))
     assert result.exit_code == 0, result.output
     with np.load(out, allow_pickle=False) as stored:
-        assert set(stored) == {"K", "V", "G1", "V_error", "G1_error", "widths", "spec"}
+        letters = {"K", "V", "G1", "V_error", "G1_error", "layers_K", "layers_V", "layers_G1"}
+        assert set(stored) == letters | {"x", "widths", "spec", "kind", "about"}
+        assert stored["layers_V"].tolist() == [1, 2, 3]
+        assert np.array_equal(stored["x"], np.load(inputs))
+        assert str(stored["kind"]) == "prediction"
         assert stored["K"].shape == (3, 3, 3)
         assert stored["V"].shape == (3, 3, 3, 3, 3)
         assert stored["G1"].shape == (3, 3, 3)
@@ -33,6 +39,38 @@ def test_predict_writes_arrays_by_letter(run, inputs, tmp_path):
         np.testing.assert_allclose(stored["K"][0], 0.1 + 1.5 / 3 * x @ x.T, rtol=1e-13)
     assert network == MLP([3, 20, 30, 2], "tanh", 0.1, [1.5, 1.2, 1.0])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.npz", "x.npy"]
+
+
+def test_predict_stores_every_tensor_in_the_order_of_the_library(run, tmp_path):
+    """F[a, b, c, d] is F_abcd; distinct inputs and rates show whatever is swapped."""
+    path, out = tmp_path / "x.npy", tmp_path / "out.npz"
+    x = np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]])
+    np.save(path, x)
+    rates = ["--lambda-b", "0.5", "--lambda-w", "1,2,1.5"]
+    result = run(*predict(path, *rates, "--tensors", ",".join(TENSORS), "-o", out))
+    assert result.exit_code == 0, result.output
+    network = MLP.critical([3, 20, 30, 2], "tanh", lambda_b=0.5, lambda_W=[1.0, 2.0, 1.5])
+    expected = library_predict(network, x, TENSORS)
+    with np.load(out, allow_pickle=False) as stored:
+        assert MLP.from_toml(str(stored["spec"])) == network
+        for name in TENSORS:
+            assert np.array_equal(stored[name], expected[name])
+            assert (f"{name}_error" in stored) == (name not in ("K", "Theta"))
+        # ⟨σ_aσ'_b σ_cσ'_d⟩ of layer 2 keeps its value when a, b change places with c, d only.
+        F = stored["F"][1]
+    np.testing.assert_allclose(F, F.transpose(2, 3, 0, 1), rtol=1e-10)
+    assert np.max(np.abs(F - F.transpose(1, 0, 2, 3))) > 0.1 * np.max(np.abs(F))
+
+
+@pytest.mark.parametrize("tensors", ["P", "K,Q", "R", "S,V", "T", "U"])
+def test_predict_refuses_curvature_of_kinks(complaint, inputs, tensors):
+    line = complaint(*predict(inputs, "--tensors", tensors, activation="relu"))
+    assert "relu has a kink: σ'' is a delta" in line
+
+
+def test_predict_keeps_ntk_tensors_of_kinks(run, inputs):
+    result = run(*predict(inputs, "--tensors", "Theta,H1,A,B,D,F", activation="relu"))
+    assert result.exit_code == 0, result.output
 
 
 def test_predict_defaults_to_criticality_and_prints_the_verdict(run, inputs):
@@ -70,6 +108,9 @@ def test_predict_same_seed_same_bytes(run, inputs, tmp_path):
         ({"more": ["--cb", "0,0", "--cw", "1"]}, "3 expected, 2 given"),
         ({"more": ["--cb", "0;0", "--cw", "1"]}, "--cb = '0;0'"),
         ({"more": ["--cb", "nan", "--cw", "1"]}, "must be finite"),
+        ({"more": ["--lambda-b", "-1"]}, "lambda_b = -1.0"),
+        ({"more": ["--lambda-w", "1,2"]}, "3 expected, 2 given"),
+        ({"more": ["--lambda-w", "fast"]}, "--lambda-w = 'fast'"),
         ({"more": ["--tensors", "K,Z"]}, "expected some of K"),
         ({"more": ["--tensors", ""]}, "expected some of K"),
         ({"more": ["--tensors", "V", "--plot", "a.svg"]}, "a figure needs K"),

@@ -8,7 +8,8 @@ import pytest
 
 
 def test_help_and_version(run, complaint):
-    for arguments in ([], ["--help"], ["critical", "--help"], ["predict", "-h"], ["demo", "-h"]):
+    commands = ("critical", "advise", "predict", "simulate", "compare", "demo")
+    for arguments in ([], ["--help"], ["predict", "--help"], *([name, "-h"] for name in commands)):
         result = run(*arguments)
         assert result.exit_code == 0
         assert "Usage" in result.stdout

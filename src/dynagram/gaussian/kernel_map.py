@@ -61,6 +61,11 @@ class Tiling:
         """Block column of every tile."""
         return np.triu_indices(self.blocks)[1]
 
+    @functools.cached_property
+    def places(self) -> tuple[jax.Array, jax.Array]:
+        """Block rows and columns on the device, sent there once."""
+        return jnp.asarray(self.rows), jnp.asarray(self.columns)
+
     def pad(self, vector: np.ndarray) -> np.ndarray:
         """(…, N) → (…, blocks·tile), repeating the last entry."""
         extra = self.blocks * self.tile - self.samples
@@ -69,7 +74,7 @@ class Tiling:
     def gram_tiles(self, x: Float[np.ndarray, "n features"]) -> jax.Array:
         """Tiles of x xᵀ, without forming the matrix."""
         rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
-        return _batched_gram(jnp.asarray(rows), self.rows, self.columns)
+        return _batched_gram(jnp.asarray(rows), *self.places)
 
     def matrix(self, tiles: jax.Array, diagonal: np.ndarray) -> Float[np.ndarray, "n n"]:
         """The symmetric matrix with these upper tiles and this diagonal."""
@@ -81,7 +86,9 @@ class Tiling:
                 tile = np.triu(tile, 1) + np.triu(tile, 1).T
             full[row, :, column], full[column, :, row] = tile, tile.T
         size = self.blocks * self.tile
-        result = full.reshape(size, size)[: self.samples, : self.samples].copy()
+        result = full.reshape(size, size)
+        if size != self.samples:
+            result = result[: self.samples, : self.samples].copy()
         np.fill_diagonal(result, diagonal)
         return result
 
@@ -115,8 +122,8 @@ def kernel_step(
     if has_closed_step(sigma):
         prepare, slope_pass, value_pass = _closed_passes(sigma, tiling.tile)
         prepared, value_diagonal, slope_diagonal = prepare(variance)
-        slope = slope_pass(prepared, tiles, tiling.rows, tiling.columns)
-        value = value_pass(prepared, tiles, slope, tiling.rows, tiling.columns)
+        slope = slope_pass(prepared, tiles, *tiling.places)
+        value = value_pass(prepared, tiles, slope, *tiling.places)
         return KernelStep(value, slope, value_diagonal, slope_diagonal)
     return _series_step(sigma, tiling, np.asarray(variance), tiles)
 
@@ -183,7 +190,7 @@ class _Table:
 def _series_step(
     sigma: Activation, tiling: Tiling, variance: np.ndarray, tiles: jax.Array
 ) -> KernelStep:
-    rows, columns, samples = tiling.rows, tiling.columns, tiling.samples
+    (rows, columns), samples = tiling.places, tiling.samples
     safe = tiling.pad(np.maximum(variance, SMALLEST_VARIANCE))
     padded = jnp.asarray(safe.reshape(tiling.blocks, tiling.tile))
     rho, largest = _correlation(padded, tiles, rows, columns, samples)

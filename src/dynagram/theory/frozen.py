@@ -58,6 +58,7 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     diagonal = network.C_b[0] + network.C_W[0] * gram_diagonal
     theta = _affine(gram, network.lambda_b[0], network.lambda_W[0])
     theta_diagonal = network.lambda_b[0] + network.lambda_W[0] * gram_diagonal
+    hyperparameters = np.array([network.C_b, network.C_W, network.lambda_b, network.lambda_W]).T
     wait = has_closed_step(network.activation)
     diagonals, kept = [], []
     for layer in range(1, network.depth + 1):
@@ -71,8 +72,7 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
             K, theta, diagonal, theta_diagonal = _next(
                 step.value, step.slope, theta,
                 step.value_diagonal, step.slope_diagonal, theta_diagonal,
-                network.C_b[layer], network.C_W[layer],
-                network.lambda_b[layer], network.lambda_W[layer],
+                hyperparameters[layer],
             )  # fmt: skip
     for layer, ends in enumerate(diagonals, start=1):
         _require_finite(network, layer, *ends)
@@ -92,9 +92,10 @@ def _affine(gram: jax.Array, offset: Scalar, factor: Scalar) -> jax.Array:
 def _next(
     value: jax.Array, slope: jax.Array, theta: jax.Array,
     value_diagonal: Vector, slope_diagonal: Vector, theta_diagonal: Vector,
-    C_b: Scalar, C_W: Scalar, lambda_b: Scalar, lambda_W: Scalar,
+    hyperparameters: Vector,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:  # fmt: skip
     """Tiles and diagonals of K and Θ in the next layer."""
+    C_b, C_W, lambda_b, lambda_W = (hyperparameters[i] for i in range(4))
 
     def tangent(v: Vector, s: Vector, t: Vector) -> jax.Array:
         return jnp.asarray(lambda_b + lambda_W * v + C_W * s * t)
