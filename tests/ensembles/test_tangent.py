@@ -144,15 +144,15 @@ def test_next_order_of_the_mean():
 
 
 def test_last_layer_trained_alone():
-    """Then Ĥ_ij = δ_ij Ĝ: A = D = V, H = G, and all others are 0, in every member."""
+    """Then Ĥ_ij = δ_ij Ĝ: A = D = V, H = G, and the others are 0, in every member."""
     net = MLP([3, 5, 4, 3], "tanh", 0.2, 1.5, lambda_b=[0, 0, 0.2], lambda_W=[0, 0, 1.5])
-    found = measure_tangents(net, X, members=200, seed=3, tensors=TENSORS[:3] + TENSORS[4:])
+    found = measure_tangents(net, X, members=200, seed=3, tensors=tuple("GVHADBFPQSTU"))
     for name in "AD":
         tensor = getattr(found, name)
         np.testing.assert_allclose(tensor.value, found.V.value, rtol=1e-10)
         np.testing.assert_allclose(tensor.standard_error, found.V.standard_error, rtol=1e-9)
     np.testing.assert_allclose(found.H.value, found.G.value, rtol=1e-12)
-    for name in "BFPQRSTU":
+    for name in "BFPQSTU":
         assert np.max(np.abs(getattr(found, name).value)) == 0.0
 
 
@@ -218,7 +218,7 @@ def test_fewer_inputs_and_faster_rates():
 
 
 def test_a_member_does_not_depend_on_the_chunks():
-    net, wanted = standard("tanh", (3, 5, 2)), ("A", "D", "B", "F", "P", "Q", "T")
+    net, wanted = standard("tanh", (3, 5, 2)), ("A", "D", "F", "Q")
 
     def collected(members, chunk, seed=3):
         options = {"members": members, "seed": seed, "tensors": wanted, "chunk": chunk}
@@ -227,7 +227,7 @@ def test_a_member_does_not_depend_on_the_chunks():
 
     whole, parts = collected(20, None), collected(20, 7)
     fewer, other = collected(13, 7), collected(20, 7, seed=4)
-    assert set(whole) == {"G", "H", "B", "F", "P", "Q", "T"}
+    assert set(whole) == {"G", "H", "F", "Q"}
     for name, values in whole.items():
         scale = np.max(np.abs(values))
         np.testing.assert_allclose(parts[name], values, rtol=0, atol=1e-13 * scale)

@@ -135,8 +135,10 @@ def test_network_and_function_agree(getkey):
     net = network("tanh", SHARED)
     params, x = drawn(net, getkey, 2)
     rates = rate_tensor(net)
-    assert_close(function_dntk(net.apply, params, x, rates), dntk(net, params, x))
-    of_network, of_function = ddntk(net, params, x), function_ddntk(net.apply, params, x, rates)
+    of_function = jax.jit(lambda p: function_dntk(net.apply, p, x, rates))(params)
+    assert_close(of_function, dntk(net, params, x))
+    of_function = jax.jit(lambda p: function_ddntk(net.apply, p, x, rates))(params)
+    of_network = ddntk(net, params, x)
     assert_close(of_function.first, of_network.first)
     assert_close(of_function.second, of_network.second)
 
@@ -163,12 +165,11 @@ def test_explicit_derivatives_of_a_small_function(getkey):
     orders = [jax.jacfwd(lambda w: function(w, x))]
     for _ in range(2):
         orders.append(jax.jacfwd(orders[-1]))
-    D1, D2, D3 = (np.asarray(derivative(params)) for derivative in orders)
+    D1, D2, D3 = (np.asarray(jax.jit(derivative)(params)) for derivative in orders)
     v = D1 * np.asarray(rates)
-    found = function_ddntk(function, params, x, rates)
-    assert_close(
-        function_dntk(function, params, x, rates), einsum("aimn,bjm,ckn->abcijk", D2, v, v)
-    )
+    found = jax.jit(lambda w: function_dntk(function, w, x, rates))(params)
+    assert_close(found, einsum("aimn,bjm,ckn->abcijk", D2, v, v))
+    found = jax.jit(lambda w: function_ddntk(function, w, x, rates))(params)
     assert_close(found.first, einsum("aimno,bjm,ckn,dlo->abcdijkl", D3, v, v, v))
     expected = einsum("aimo,bjno,ckm,dln,o->abcdijkl", D2, D2, v, v, np.asarray(rates))
     assert_close(found.second, expected)

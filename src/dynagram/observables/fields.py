@@ -59,7 +59,7 @@ def gradients(
     >>> net = MLP([1, 2, 1], "linear", C_b=0.0, C_W=1.0)
     >>> first, last = net.init(jax.random.key(0))
     >>> J = gradients(net, (first, last), jnp.ones((1, 1))).J
-    >>> [bool(jnp.all(J[0] == last.W)), J[1].tolist()]
+    >>> [bool(jnp.all(J[0][0] == last.W)), J[1].tolist()]
     [True, [[[1.0]]]]
     """
     z = network.preactivations(params, x) if not moves else _moved(network, params, x, moves)

@@ -35,7 +35,7 @@ def in_words(advice: Advice) -> str:
 
     >>> from dynagram.theory.advice import advise
     >>> in_words(advise("relu", width=512, depth=10))[:52]
-    'Draw the weights with variance C_W/fan_in and the bi'
+    'Draw the weights with variance C_W/fan_in and start '
     """
     bias = "start the biases at zero" if not any(advice.network.C_b) else "the biases with C_b"
     step, limit = advice.number("step"), advice.number("largest_step")
