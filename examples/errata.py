@@ -3,6 +3,8 @@
 import numpy as np
 
 from dynagram.activations import activation
+from dynagram.gaussian.scalar import moment
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
     fixed_points,
@@ -10,6 +12,7 @@ from dynagram.theory.criticality import (
     metric_law,
     single_input,
 )
+from dynagram.theory.predict import predict
 
 
 def line(equation, quantity, printed, found):
@@ -51,3 +54,27 @@ law = float(metric_law(point, np.array([1.0]), renormalised=True)[0])
 line("(5.143)", "ℓ G1 at large ℓ, tanh", 2 / 3 * (3 * a2 - a1**2) / (-a1) ** 3, law)
 line("", f"from the recursion, ℓ = {depth}", None, depth * float(flow.G1[-1]))
 assert abs(depth * float(flow.G1[-1]) / law - 1) < 2e-3
+
+# (∞.177): the last P of the second square bracket lacks λ_W. The ddNTK is cubic in the learning
+# rates, so R must grow 27-fold when they are tripled; the form as printed does not.
+R = {}
+for rate in (1.0, 3.0):
+    network = MLP([1, 50, 50, 2], "tanh", C_b=0.0, C_W=1.0, lambda_b=0.0, lambda_W=rate)
+    found = predict(network, [[1.0]], ("K", "P", "R"))
+    slopes = float(moment(activation("tanh"), found["K"][1, 0, 0], (1, 1)))
+    lacking = (rate - 1.0) * slopes**2 * found["P"][1].item()
+    R[rate] = found["R"][2].item(), found["R"][2].item() - lacking
+line(
+    "(∞.177)",
+    "R at 3λ over 27 R at λ, tanh",
+    R[3.0][1] / R[1.0][1] / 27,
+    R[3.0][0] / R[1.0][0] / 27,
+)
+assert abs(R[3.0][0] / R[1.0][0] / 27 - 1) < 1e-12
+
+# Chapter 8, footnote 6: F of deeper layers is said to have no symmetry. F_abcd = F_cdab holds.
+network = MLP([3, 20, 30, 40, 2], "gelu", C_b=0.1, C_W=1.5)
+F = predict(network, np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]]), ("F",))["F"][-1]
+violated = float(np.max(np.abs(F - F.transpose(2, 3, 0, 1))) / np.max(np.abs(F)))
+line("ch. 8, note 6", "|F_abcd - F_cdab|/|F|, layer 4", None, violated)
+assert violated < 1e-12

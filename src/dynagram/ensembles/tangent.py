@@ -133,10 +133,10 @@ def sample_tangents(
     [{'H': (3, 3, 3), 'B': (3, 2, 2, 2, 2)}, {'H': (2, 3, 3), 'B': (2, 2, 2, 2, 2)}]
     """
     inputs = check_inputs(x, network.widths[0])
-    _check_integers(members=(members, 1), seed=(seed, 0), chunk=(chunk or 1, 1))
     _check_tensors(network, inputs.shape[0], tensors)
     parts = _parts(tensors)
-    size = chunk or _chunk_size(network, inputs.shape[0], parts)
+    size = _chunk_size(network, inputs.shape[0], parts) if chunk is None else chunk
+    _check_integers(members=(members, 1), seed=(seed, 0), chunk=(size, 1))
     return _chunks(network, inputs, members, seed, parts, min(size, members))
 
 

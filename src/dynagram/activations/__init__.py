@@ -1,0 +1,20 @@
+"""Activation functions: value, derivatives, kinks, Taylor data, parity, homogeneity (book §2.2).
+
+An `Activation` wraps a JAX-traceable scalar function and knows what the theory needs of it. The
+registry holds the usual ones by name; a user's own callable becomes one through `activation(f)`,
+which finds its kinks, parity, homogeneity and growth numerically.
+"""
+
+from dynagram.activations import catalogue as catalogue
+from dynagram.activations.analysis import analyse as analyse
+from dynagram.activations.core import MAX_ORDER as MAX_ORDER
+from dynagram.activations.core import Activation as Activation
+from dynagram.activations.core import Homogeneity as Homogeneity
+from dynagram.activations.core import Kink as Kink
+from dynagram.activations.core import ScalarFunction as ScalarFunction
+from dynagram.activations.core import both_sides as both_sides
+from dynagram.activations.core import padded_size as padded_size
+from dynagram.activations.core import product_activation as product_activation
+from dynagram.activations.registry import activation as activation
+from dynagram.activations.registry import register as register
+from dynagram.activations.registry import registered as registered
