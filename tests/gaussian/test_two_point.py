@@ -29,15 +29,6 @@ CONTINUOUS = [name for name in NAMES if name != "step"]
 HALF_OF_THE_ORDERS = [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3), (2, 2)]
 
 
-def _names(names, failing, reason):
-    """Parameters, of which some are known to fail for `reason`."""
-    mark = pytest.mark.xfail(strict=True, reason=reason)
-    return [pytest.param(n, marks=mark) if n in failing else n for n in names]
-
-
-BENT = {"abs", "leaky_relu", "relu"}
-
-
 def _one(sigma, a, b, c, p=0, q=0):
     return float(two_point(sigma, *(np.array([v]) for v in (a, b, c)), p, q)[0])
 
@@ -272,22 +263,12 @@ def test_kernel_maps_of_opposite_and_repeated_inputs(name):
     _check_kernel_step(activation(name), _inputs()[[1, 2, 11, 4, 4, 9]])
 
 
-@pytest.mark.parametrize(
-    "name",
-    _names(
-        CONTINUOUS,
-        BENT | {"sigmoid", "softplus"},
-        "a zero sample: ⟨σ'σ'⟩ of 1e121 if σ(0) ≠ 0, product of means on the diagonal if kinked",
-    ),
-)
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_kernel_maps_of_a_zero_input(name):
     _check_kernel_step(activation(name), _inputs()[[1, 2, 15, 4]])
 
 
-@pytest.mark.parametrize(
-    "name",
-    _names(CONTINUOUS, {"sigmoid", "softplus"}, "⟨σ'σ'⟩: the rounding error of σ(0) over √K"),
-)
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_kernel_maps_of_small_inputs(name):
     x = _inputs()[[1, 2, 4]]
     x[1] *= 1e-8

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from dynagram.cli.archives import Archive, write_archive
-from dynagram.cli.common import console, print_json, print_list, short, tell
+from dynagram.cli.common import console, narrow_table, print_json, print_list, short, tell
 from dynagram.cli.options import (
     ActivationName,
     BiasRate,
@@ -146,6 +146,7 @@ def _print(prediction: Prediction) -> None:
     for first in range(0, len(names), _TENSORS_PER_TABLE):
         group = names[first : first + _TENSORS_PER_TABLE]
         out.print(_table(prediction, {name: diagonals[name] for name in group}))
+        out.print()
     samples = next(iter(diagonals.values())).shape[1]
     out.print(
         "Diagonal entries (all samples equal)"
@@ -159,7 +160,7 @@ def _print(prediction: Prediction) -> None:
 def _table(prediction: Prediction, diagonals: dict[str, np.ndarray]) -> Table:
     errors = {name: prediction.errors[name] for name in diagonals if name in prediction.errors}
     headings = [name if prediction.order(name) == "∞" else f"{name}/n" for name in diagonals]
-    table = Table("layer", "fan-in n", *headings, *(["error/n"] if errors else []))
+    table = narrow_table("layer", "fan-in n", *headings, *(["error/n"] if errors else []))
     for column in table.columns:
         column.justify = "right"
     for index in range(prediction.network.depth):

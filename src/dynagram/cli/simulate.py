@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.table import Table
 
 from dynagram.cli.archives import LETTERS, Archive, write_archive
-from dynagram.cli.common import console, print_json, progress_bar, short
+from dynagram.cli.common import console, narrow_table, print_json, progress_bar, short
 from dynagram.cli.options import (
     ActivationName,
     BiasRate,
@@ -162,7 +161,7 @@ def _summary(archive: Archive) -> dict[str, Any]:
 def _print(network: MLP, archive: Archive) -> None:
     out = console()
     out.print(str(network), markup=False)
-    table = Table("tensor", "layer", "estimate", "standard error")
+    table = narrow_table("tensor", "layer", "estimate", "standard error")
     for column in table.columns[1:]:
         column.justify = "right"
     for row in (
@@ -174,6 +173,7 @@ def _print(network: MLP, archive: Archive) -> None:
         layer = archive.layers[name][index]
         table.add_row(name, str(layer), short(value), short(error, 2) if error else "exact")
     out.print(table)
+    out.print()
     members, seed = archive.about["members"], archive.about["seed"]
     out.print(
         f"Entries of the first sample with itself, over {members} networks (seed {seed}), at all "

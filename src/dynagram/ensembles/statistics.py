@@ -101,13 +101,13 @@ class Moments:
 
     def mean(self) -> Estimate:
         """The average over members, of the observable's own shape."""
-        deviation = self._jackknife(_mean, 1)
+        deviation = self.jackknife(_mean, 1)
         value = np.asarray(self.origin + deviation.value)
         return Estimate(value, deviation.standard_error, deviation.count)
 
     def covariance(self) -> Estimate:
         """Cov(g_i, g_j), unbiased (divided by members − 1); shape (…, P, P)."""
-        return self._jackknife(_covariance, 2)
+        return self.jackknife(_covariance, 2)
 
     def third_cumulant(self) -> Estimate:
         """κ₃(g_i, g_j, g_k), unbiased by the factor M²/((M−1)(M−2)); shape (…, P, P, P).
@@ -115,9 +115,10 @@ class Moments:
         The distribution of third powers is skewed: with few members or heavy tails (narrow, deep
         networks) the standard error is more often too small than too large.
         """
-        return self._jackknife(_third_cumulant, 3)
+        return self.jackknife(_third_cumulant, 3)
 
-    def _jackknife(self, statistic: Callable[[int, _Sums], np.ndarray], order: int) -> Estimate:
+    def jackknife(self, statistic: Callable[[int, _Sums], np.ndarray], order: int) -> Estimate:
+        """`statistic(members, sums)` of the sums up to `order`, with its delete-one-batch error."""
         if order > len(self.sums):
             raise InvalidValueError("order", len(self.sums), f"sums up to order {order} needed")
         filled = np.flatnonzero(self.counts)

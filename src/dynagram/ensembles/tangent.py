@@ -254,7 +254,7 @@ class _Sums:
             factors = [self.part(row, factor) for factor in _FACTORS[name]]
             return (self.part(row, name) - _product(name, *factors)) * (count / (count - 1))
 
-        found = self.moments._jackknife(statistic, 1)
+        found = self.moments.jackknife(statistic, 1)
         value, error = found.value, found.standard_error
         for axis in (0, 2):
             value, error = pairs_to_matrix(value, axis), pairs_to_matrix(error, axis)

@@ -26,12 +26,11 @@ _ROOT_TWO_PI = math.sqrt(_TWO_PI)
 def closed_form(sigma: Activation, p: int, q: int) -> PairFunction | None:
     """⟨σ^(p)(z_1) σ^(q)(z_2)⟩ as a function of (K_11, K_22, K_12), or None when not known.
 
-        >>> import jax.numpy as jnp
-    import numpy as np
-        >>> from dynagram.activations import activation
-        >>> relu = closed_form(activation("relu"), 1, 1)
-        >>> round(float(relu(jnp.array(1.0), jnp.array(1.0), jnp.array(0.0))), 6)
-        0.25
+    >>> import jax.numpy as jnp
+    >>> from dynagram.activations import activation
+    >>> relu = closed_form(activation("relu"), 1, 1)
+    >>> round(float(relu(jnp.array(1.0), jnp.array(1.0), jnp.array(0.0))), 6)
+    0.25
     """
     if sigma.closed_form is None:
         return None
@@ -44,13 +43,14 @@ class ClosedKernel:
     """⟨σσ⟩ and ⟨σ'σ'⟩ for whole matrices, with roots and quotients taken once per sample.
 
     `prepare(variance)` gives the per-sample numbers; `slope(left, right, c)` and
-    `value(left, right, c, slope)` combine them. ReLU's value follows from its slope, which holds
-    the costly angle: the slope comes first.
+    `value(left, right, c, slope)` combine them; `diagonal(variance)` gives ⟨σ²⟩ and ⟨σ'²⟩. ReLU's
+    value follows from its slope, which holds the costly angle: the slope comes first.
     """
 
     prepare: Callable[[jax.Array], tuple[jax.Array, ...]]
     slope: Callable[..., jax.Array]
     value: Callable[..., jax.Array]
+    diagonal: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def closed_kernel(sigma: Activation) -> ClosedKernel | None:
@@ -67,6 +67,7 @@ def closed_kernel(sigma: Activation) -> ClosedKernel | None:
         prepare=lambda variance: (variance,),
         slope=lambda left, right, c: slope(left[0], right[0], c),
         value=lambda left, right, c, _: value(left[0], right[0], c),
+        diagonal=lambda v: (value(v, v, v), slope(v, v, v)),
     )
 
 
@@ -89,7 +90,10 @@ def _angular_kernel(plus: float, minus: float) -> ClosedKernel:
         sine = jnp.sqrt((1.0 - rho) * (1.0 + rho))
         return kappa * (left[0] * right[0]) * sine + slopes * c
 
-    return ClosedKernel(prepare, slope, value)
+    def diagonal(v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return mean_square * v, mean_square + 0.0 * v
+
+    return ClosedKernel(prepare, slope, value, diagonal)
 
 
 def _erf_kernel(scale: float) -> ClosedKernel:
@@ -106,7 +110,11 @@ def _erf_kernel(scale: float) -> ClosedKernel:
     def value(left, right, c, _):
         return (2.0 / math.pi) * _arcsin(s2 * c * (left[0] * right[0]))
 
-    return ClosedKernel(prepare, slope, value)
+    def diagonal(v: jax.Array) -> tuple[jax.Array, jax.Array]:
+        own = prepare(v)
+        return value(own, own, v, None), slope(own, own, v)
+
+    return ClosedKernel(prepare, slope, value, diagonal)
 
 
 def _angle_coefficients(degree: int = 22) -> tuple[float, ...]:
@@ -150,9 +158,8 @@ def _snapped(rho: jax.Array) -> jax.Array:
 
 def _cosine(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     """The correlation of z_1 and z_2; 0 when one of them is zero."""
-    product = a * b
-    inverse = jnp.where(product > 0, jax.lax.rsqrt(jnp.where(product > 0, product, 1.0)), 0.0)
-    return _snapped(c * inverse)
+    norm = jnp.sqrt(a) * jnp.sqrt(b)
+    return _snapped(_ratio(c, norm))
 
 
 def _root_determinant(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:

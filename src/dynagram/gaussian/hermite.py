@@ -47,13 +47,16 @@ def hermite_table(
     refine = max(1.0, math.sqrt(count / 256.0))
     t, w = standard_nodes(sigma, variance, factors=1, refine=refine)
     root = np.sqrt(variance)[:, None]
-    values = w * sigma.values(root * t, order)
+    # Without its value at 0, the rounding of higher coefficients falls with √K like f itself.
+    constant = float(np.mean(sigma.one_sided(order)[:, order]))
+    values = w * (sigma.values(root * t, order) - constant)
     if t.shape[0] == 1:
         table = hermite_functions(t[0], count) @ values.T
     else:
         table = np.stack(
             [hermite_functions(t[i], count) @ values[i] for i in range(variance.size)], axis=1
         )
+    table[0] += constant
     return table + _delta_coefficients(sigma, root[:, 0], order, count)
 
 

@@ -148,9 +148,7 @@ def _closed_passes(sigma: Activation, tile: int):
         blocks = -(-v.shape[0] // tile)
         padded = v[jnp.minimum(jnp.arange(blocks * tile), v.shape[0] - 1)]
         numbers = tuple(n.reshape(blocks, tile) for n in kernel.prepare(padded))
-        own = kernel.prepare(v)
-        slope = kernel.slope(own, own, v)
-        return numbers, kernel.value(own, own, v, slope), slope
+        return numbers, *kernel.diagonal(v)
 
     def sides(prepared, i: Index, j: Index):
         left = tuple(n[i][:, :, None] for n in prepared)
@@ -213,18 +211,18 @@ def _series_step(
 
 def _table(sigma: Activation, variance: np.ndarray, largest: float) -> _Table:
     """As many coefficients as correlations up to `largest` need, up to 128 of one parity."""
-    if any(kink.location != 0.0 for kink in sigma.kinks):
+    if sigma.jumps or any(kink.location != 0.0 for kink in sigma.kinks):
         return _general_table(sigma, variance)
     exponent = max(-1, math.ceil(math.log(float(variance.max()), 4)))
     t, w, h = _nodes(sigma, exponent)
-    values, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
+    mean, slopes, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
     if sigma.kinks:
         slope_diagonal = jnp.asarray(_kinked_slopes(sigma, variance))
     stride, offset = _stride(sigma.parity)
 
     def first(terms: int) -> _Table:
         coefficients, missing = _project(
-            h[:terms], values, jnp.asarray(variance), value_diagonal, slope_diagonal,
+            h[:terms], mean, slopes, jnp.asarray(variance), value_diagonal, slope_diagonal,
             parity=sigma.parity,
         )  # fmt: skip
         diagonals = np.asarray(value_diagonal), np.asarray(slope_diagonal)
@@ -249,7 +247,10 @@ def _stride(parity: str) -> tuple[int, int]:
 @functools.lru_cache(maxsize=128)
 @float64
 def _nodes(sigma: Activation, exponent: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Nodes good for variances up to 4^exponent, weights, and weighted h_k of the right parity."""
+    """Nodes good for variances up to 4^exponent, weights, and w·h_{k−1}/√k of the right parity.
+
+    A_k = √(K/k) E[σ' h_{k−1}]: from σ' the coefficients keep their digits at any K, small or not.
+    """
     nodes, weights = standard_nodes(sigma, np.array([4.0**exponent]), factors=2)
     t, w = nodes[0], weights[0]
     if sigma.parity != "none":  # every integrand is even: half of the nodes do
@@ -257,8 +258,11 @@ def _nodes(sigma: Activation, exponent: int) -> tuple[jax.Array, jax.Array, jax.
     extra = -t.size % _NODE_BLOCK
     t, w = np.pad(t, (0, extra)), np.pad(w, (0, extra))
     stride, offset = _stride(sigma.parity)
-    h = hermite_functions(t, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
-    return jnp.asarray(t), jnp.asarray(w), jnp.asarray(h * w)
+    orders = stride * np.arange(_TERMS[-1]) + offset
+    every = hermite_functions(t, int(orders[-1]) + 1)
+    lower = np.where(orders[:, None] > 0, every[np.maximum(orders - 1, 0)], 0.0)
+    h = lower * w / np.sqrt(np.maximum(orders, 1))[:, None]
+    return jnp.asarray(t), jnp.asarray(w), jnp.asarray(h)
 
 
 @functools.lru_cache(maxsize=128)
@@ -267,17 +271,19 @@ def _node_values(sigma: Activation):
     def values(variance: jax.Array, t: jax.Array, w: jax.Array):
         z = jnp.sqrt(variance)[:, None] * t[None, :]
         sigma_z, slope_z = sigma(z), sigma.derivative(1)(z)
-        return sigma_z, (sigma_z * sigma_z) @ w, (slope_z * slope_z) @ w
+        return sigma_z @ w, slope_z, (sigma_z * sigma_z) @ w, (slope_z * slope_z) @ w
 
     return values
 
 
 @functools.partial(jax.jit, static_argnames="parity")
 def _project(
-    h: jax.Array, values: jax.Array, variance: jax.Array, total: jax.Array,
+    h: jax.Array, mean: jax.Array, slopes: jax.Array, variance: jax.Array, total: jax.Array,
     slope_total: jax.Array, *, parity: str,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    coefficients = h @ values.T
+    coefficients = jnp.sqrt(variance)[None, :] * (h @ slopes.T)
+    if parity != "odd":
+        coefficients = coefficients.at[0].set(mean)
     return coefficients, _missing(coefficients, variance, total, slope_total, parity)
 
 

@@ -54,7 +54,7 @@ def n_point(
     >>> from dynagram.activations import activation
     >>> K = np.array([[1.0, 0.5], [0.5, 2.0]])
     >>> round(n_point(activation("relu"), (2, 0), K).value, 9)    # √det K/(2π K_11)
-    0.210544068
+    0.2105422
     """
     K = np.asarray(K, dtype=np.float64)
     if K.ndim != 2 or K.shape != (len(orders), len(orders)) or not 1 <= len(orders) <= 4:

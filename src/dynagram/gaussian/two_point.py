@@ -21,6 +21,7 @@ from dynagram.gaussian.hermite import hermite_table, mehler_sum
 from dynagram.gaussian.quadrature import (
     REACH,
     SMALLEST_VARIANCE,
+    UNDERFLOW,
     check_variance,
     feature_scale,
     normal_density,
@@ -48,7 +49,7 @@ def two_point(
     A zero variance means the limit of small independent noise on that sample. Averages that
     diverge for a collinear pair (two deltas at one place) are infinite there.
     Cost: 256 terms per pair plus one Hermite table over the distinct variances; nearly collinear
-    pairs of kinked activations without closed form cost a 2-d quadrature (about 10 ms) each.
+    pairs of kinked activations without closed form cost a 2-d quadrature (tenths of a second) each.
 
     >>> from dynagram.activations import activation
     >>> one, c = np.array([1.0]), np.array([0.3])
@@ -125,15 +126,36 @@ def two_point_matrix(
     sigma: Activation, K: Float[np.ndarray, "n n"], p: int = 0, q: int = 0
 ) -> Float[np.ndarray, "n n"]:
     """⟨σ^(p)(z_i) σ^(q)(z_j)⟩ for every pair of a covariance matrix; the diagonal has z_i = z_j."""
-    variance = np.diagonal(K)
+    K = K.copy()
+    # A sample that is zero is still fully correlated with itself: the limit K → 0⁺.
+    variance = np.maximum(np.diagonal(K), SMALLEST_VARIANCE)
+    np.fill_diagonal(K, variance)
     columns = np.broadcast_to(variance[:, None], K.shape)
     rows = np.broadcast_to(variance[None, :], K.shape)
+    zero = variance <= SMALLEST_VARIANCE
+    off = ~np.eye(K.shape[0], dtype=bool)
     if p == q:
         upper = np.triu_indices(K.shape[0])
         result = np.empty_like(K)
-        result[upper] = two_point(sigma, columns[upper], rows[upper], K[upper], p, q)
-        return np.triu(result) + np.triu(result, 1).T
-    return two_point(sigma, columns, rows, K, p, q)
+        result[upper] = two_point(
+            sigma,
+            np.where(off & zero[:, None], 0.0, columns)[upper],
+            np.where(off & zero[None, :], 0.0, rows)[upper],
+            K[upper],
+            p,
+            q,
+        )
+        result = np.triu(result) + np.triu(result, 1).T
+    else:
+        result = two_point(
+            sigma,
+            np.where(off & zero[:, None], 0.0, columns),
+            np.where(off & zero[None, :], 0.0, rows),
+            K,
+            p,
+            q,
+        )
+    return np.where(np.abs(result) < UNDERFLOW, 0.0, result)
 
 
 @functools.lru_cache(maxsize=256)

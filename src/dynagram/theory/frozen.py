@@ -45,8 +45,8 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     >>> import numpy as np
     >>> net = MLP([2, 8, 8, 1], "relu", C_b=0.0, C_W=2.0)
     >>> frozen_kernels(net, np.eye(2), layers="last").K[0].round(6)
-    array([[1.      , 0.495004],
-           [0.495004, 1.      ]])
+    array([[1.      , 0.493731],
+           [0.493731, 1.      ]])
     """
     if layers not in ("all", "last"):
         raise InvalidValueError("layers", layers, "expected 'all' or 'last'")

@@ -65,34 +65,3 @@ def metric_correction(
     from dynagram.theory.predict import predict
 
     return predict(network, x, ("G1",), accuracy=accuracy, seed=seed)["G1"]
-
-
-# --- bridge ---
-from dataclasses import dataclass  # noqa: E402
-
-
-@dataclass(frozen=True, eq=False)
-class KernelPrediction:
-    network: MLP
-    K: np.ndarray
-    V: np.ndarray | None
-    V_error: np.ndarray | None
-    G1: np.ndarray | None
-    G1_error: np.ndarray | None
-    Theta: np.ndarray | None
-    regime: object
-
-    @property
-    def metric(self) -> np.ndarray:
-        fan_in = np.array([np.inf, *self.network.widths[1:-1]])
-        return self.K + self.G1 / fan_in[:, None, None]
-
-
-def predict_kernels(network, x, *, tensors=("K", "V", "G1"), accuracy=1e-4, seed=0):
-    from dynagram.theory.predict import predict
-
-    r = predict(network, x, tuple(dict.fromkeys(("K", *tensors))), accuracy=accuracy, seed=seed)
-    t, e = r.tensors, r.errors
-    return KernelPrediction(
-        network, t["K"], t.get("V"), e.get("V"), t.get("G1"), e.get("G1"), t.get("Theta"), r.regime
-    )

@@ -105,7 +105,7 @@ def predict(
     >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
     >>> result = predict(net, np.ones((1, 3)), ("Theta", "A", "B"))
     >>> result["Theta"].ravel().round(6), result["B"].ravel().round(6)
-    (array([2.      , 2.323...]), array([0. ...]))
+    (array([2.      , 2.3231  , 2.715207]), array([0.      , 1.366037, 3.247917]))
     """
     wanted = _checked(tensors, network)
     inputs = check_inputs(x, network.widths[0])
