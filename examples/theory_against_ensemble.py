@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.initial import measure_kernels
 from dynagram.networks import MLP
 from dynagram.theory.next_order import next_order

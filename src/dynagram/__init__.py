@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dynagram.activations import Activation as Activation
     from dynagram.activations import Kink as Kink
     from dynagram.activations import activation as activation
-    from dynagram.compare import compare as compare
+    from dynagram.comparison import compare as compare
     from dynagram.ensembles.initial import measure_kernels as measure_kernels
     from dynagram.ensembles.tangent import measure_tangents as measure_tangents
     from dynagram.errors import DynagramError as DynagramError
@@ -31,7 +31,7 @@ _PUBLIC = {
     "Activation": "activations",
     "Kink": "activations",
     "activation": "activations",
-    "compare": "compare",
+    "compare": "comparison",
     "measure_kernels": "ensembles.initial",
     "measure_tangents": "ensembles.tangent",
     "DynagramError": "errors",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.initial import measure_kernels
 from dynagram.ensembles.statistics import Estimate
 from dynagram.networks import MLP

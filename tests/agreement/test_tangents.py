@@ -7,7 +7,7 @@ extrapolated, 2·M(2n) − M(n), which removes the next order. Tolerance: |z| < 
 import numpy as np
 import pytest
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.statistics import Estimate
 from dynagram.ensembles.tangent import measure_tangents
 from dynagram.networks import MLP

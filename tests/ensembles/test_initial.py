@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.initial import measure_kernels
 from dynagram.ensembles.sample import SAMPLERS
 from dynagram.errors import InvalidValueError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.initial import measure_kernels
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian.wick import pairings

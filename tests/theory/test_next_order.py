@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynagram.activations import activation, registered
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.initial import measure_kernels
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP

@@ -17,7 +17,7 @@ from dynagram.cli.options import Json
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.compare import Comparison
+    from dynagram.comparison import Comparison
 else:
     Comparison = object  # imported when the command runs, so that --help stays quick
 
@@ -76,7 +76,7 @@ def _require_the_same(one: Archive, two: Archive) -> None:
 
 
 def _rows(one: Archive, two: Archive) -> list[Row]:
-    from dynagram.compare import compare as compare_arrays
+    from dynagram.comparison import compare as compare_arrays
     from dynagram.ensembles.statistics import Estimate
 
     rows = []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.compare import Comparison, compare
+from dynagram.comparison import Comparison, compare
 from dynagram.ensembles.initial import KernelEnsemble, measure_kernels
 from dynagram.ensembles.statistics import Estimate
 from dynagram.networks import MLP

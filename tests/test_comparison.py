@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dynagram.compare import compare
+from dynagram.comparison import compare
 from dynagram.ensembles.statistics import Estimate
 from dynagram.errors import InvalidValueError
 
