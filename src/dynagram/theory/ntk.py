@@ -8,9 +8,11 @@ positional order: F[a,b,c,d] = F_abcd, B[a,b,c,d] = B_abcd. D and A live on pair
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from dynagram.gaussian.families import contract, curvature
+from dynagram.gaussian.families import PairFamily, contract, curvature
 from dynagram.pairs import matrix_to_pairs, pair_indices
 from dynagram.theory.layer import Modes, Step
 
@@ -40,7 +42,7 @@ def _along_kernel(step: Step, tensor: Modes) -> Modes:
     return step.family(0, 0).propagate(tensor)
 
 
-def _on_first(function, step: Step, tensor: Modes) -> Modes:
+def _on_first(function: Callable[[Step, Modes], Modes], step: Step, tensor: Modes) -> Modes:
     """Apply to the first pair axis instead of the last."""
     return np.swapaxes(function(step, np.swapaxes(tensor, 1, 2)), 1, 2)
 
@@ -120,5 +122,5 @@ def mean_correction_H1(step: Step, V: Modes, G1: Modes, D: Modes, F: Modes, H1: 
     )
 
 
-def _on_first_family(family, tensor: Modes) -> Modes:
+def _on_first_family(family: PairFamily, tensor: Modes) -> Modes:
     return np.swapaxes(family.propagate(np.swapaxes(tensor, 1, 2)), 1, 2)
