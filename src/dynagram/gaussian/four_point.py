@@ -33,8 +33,8 @@ Product = tuple[Orders, Orders]
 MODES = 1 + REPLICAS
 _FIRST_COUNT = 2**11
 _LAST_COUNT = 2**17
-_GRID_REFINEMENTS = (0.5, 0.7, 1.0, 1.4, 2.0)
-_MAX_GRID_NODES = 60_000_000
+_GRID_REFINEMENTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.7, 2.0)
+_MAX_GRID_NODES = 30_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ from dynagram.precision import float64
 Index = jax.Array | np.ndarray
 
 _CHUNK = 16  # Hermite terms unrolled in one compiled pass
-_TERMS = (16, 32, 48, 64, 96, 128)
+_FUSED_TERMS = (16, 32)
+_TERMS = (48, 64, 96, 128)
 _TOLERANCE = 1e-13
 _NODE_BLOCK = 32  # node counts are padded to multiples of this: few compiled shapes
 
@@ -188,8 +189,64 @@ class _Table:
 def _series_step(
     sigma: Activation, tiling: Tiling, variance: np.ndarray, tiles: jax.Array
 ) -> KernelStep:
-    (rows, columns), samples = tiling.places, tiling.samples
     safe = tiling.pad(np.maximum(variance, SMALLEST_VARIANCE))
+    if not sigma.jumps and all(kink.location == 0.0 for kink in sigma.kinks):
+        for terms in _FUSED_TERMS:
+            step = _fused_step(sigma, tiling, safe, tiles, terms)
+            if step is not None:
+                return step
+    return _long_step(sigma, tiling, variance, safe, tiles)
+
+
+def _fused_step(
+    sigma: Activation, tiling: Tiling, variance: np.ndarray, tiles: jax.Array, terms: int
+) -> KernelStep | None:
+    """Coefficients and series in one compiled pass, for few terms; None when they are too few."""
+    t, w, h = _nodes(sigma, _exponent(variance), terms)
+    value, slope, ends, quality = _fused_pass(sigma)(
+        variance, tiles, t, w, h, *tiling.places, tiling.samples
+    )
+    missing, largest = np.asarray(quality)
+    stride, offset = _stride(sigma.parity)
+    if missing * largest ** (stride * terms + offset) > _TOLERANCE:
+        return None
+    value_diagonal, slope_diagonal = (np.asarray(end)[: tiling.samples] for end in ends)
+    return KernelStep(value, slope, _cleaned(value_diagonal), slope_diagonal)
+
+
+@functools.lru_cache(maxsize=128)
+def _fused_pass(sigma: Activation):
+    @jax.jit
+    def run(
+        variance: Index, tiles: jax.Array, t: jax.Array, w: jax.Array, h: jax.Array,
+        i: Index, j: Index, samples: int | jax.Array,
+    ):  # fmt: skip
+        v = jnp.asarray(variance)
+        mean, slopes, value_diagonal, slope_diagonal = _node_values(sigma)(v, t, w)
+        table, missing = _project(
+            h, mean, slopes, v, value_diagonal, slope_diagonal, parity=sigma.parity
+        )
+        blocked = v.reshape(-1, tiles.shape[1])
+        rho, largest = _correlation(blocked, tiles, i, j, samples)
+        value, slope = _horner_steps(
+            jnp.zeros_like(rho), jnp.zeros_like(rho), rho,
+            table.reshape(table.shape[0], *blocked.shape), blocked, 0, i, j,
+            parity=sigma.parity, lowest=True,
+        )  # fmt: skip
+        return value, slope, (value_diagonal, slope_diagonal), jnp.stack([missing, largest])
+
+    return run
+
+
+def _long_step(
+    sigma: Activation,
+    tiling: Tiling,
+    variance: np.ndarray,
+    safe: np.ndarray,
+    tiles: jax.Array,
+) -> KernelStep:
+    """Many terms, a chunk of them at a time; pairs that still miss the tolerance one by one."""
+    (rows, columns), samples = tiling.places, tiling.samples
     padded = jnp.asarray(safe.reshape(tiling.blocks, tiling.tile))
     rho, largest = _correlation(padded, tiles, rows, columns, samples)
     table = _table(sigma, safe, float(largest))
@@ -200,21 +257,29 @@ def _series_step(
             value, slope, rho, blocked[start : start + _CHUNK], padded, start, rows, columns,
             parity=sigma.parity, lowest=start == 0,
         )  # fmt: skip
-    value_diagonal = table.value_diagonal[:samples]
-    value_diagonal = np.where(value_diagonal < UNDERFLOW, 0.0, value_diagonal)
-    step = KernelStep(value, slope, value_diagonal, table.slope_diagonal[:samples])
+    ends = _cleaned(table.value_diagonal[:samples]), table.slope_diagonal[:samples]
+    step = KernelStep(value, slope, *ends)
     if table.error(float(largest)) <= _TOLERANCE:
         return step
     limit = (_TOLERANCE / table.missing) ** (1.0 / table.last)
     return _recompute(sigma, tiling, variance, tiles, np.abs(np.asarray(rho)) > limit, step)
 
 
+def _cleaned(values: np.ndarray) -> np.ndarray:
+    """Without the traces of what stands for a zero variance."""
+    return np.where(values < UNDERFLOW, 0.0, values)
+
+
+def _exponent(variance: np.ndarray) -> int:
+    """Nodes are made for variances up to a power of four, so that few sets of them exist."""
+    return max(-1, math.ceil(math.log(float(variance.max()), 4)))
+
+
 def _table(sigma: Activation, variance: np.ndarray, largest: float) -> _Table:
     """As many coefficients as correlations up to `largest` need, up to 128 of one parity."""
     if sigma.jumps or any(kink.location != 0.0 for kink in sigma.kinks):
         return _general_table(sigma, variance)
-    exponent = max(-1, math.ceil(math.log(float(variance.max()), 4)))
-    t, w, h = _nodes(sigma, exponent)
+    t, w, h = _nodes(sigma, _exponent(variance), _TERMS[-1])
     mean, slopes, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
     if sigma.kinks:
         slope_diagonal = jnp.asarray(_kinked_slopes(sigma, variance))
@@ -246,7 +311,7 @@ def _stride(parity: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=128)
 @float64
-def _nodes(sigma: Activation, exponent: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _nodes(sigma: Activation, exponent: int, terms: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Nodes good for variances up to 4^exponent, weights, and w·h_{k−1}/√k of the right parity.
 
     A_k = √(K/k) E[σ' h_{k−1}]: from σ' the coefficients keep their digits at any K, small or not.
@@ -258,7 +323,7 @@ def _nodes(sigma: Activation, exponent: int) -> tuple[jax.Array, jax.Array, jax.
     extra = -t.size % _NODE_BLOCK
     t, w = np.pad(t, (0, extra)), np.pad(w, (0, extra))
     stride, offset = _stride(sigma.parity)
-    orders = stride * np.arange(_TERMS[-1]) + offset
+    orders = stride * np.arange(terms) + offset
     every = hermite_functions(t, int(orders[-1]) + 1)
     lower = np.where(orders[:, None] > 0, every[np.maximum(orders - 1, 0)], 0.0)
     h = lower * w / np.sqrt(np.maximum(orders, 1))[:, None]
@@ -329,8 +394,7 @@ def _correlation(
     return rho, jnp.max(jnp.where((a < b) & (b < samples), jnp.abs(rho), 0.0))
 
 
-@functools.partial(jax.jit, static_argnames=("parity", "lowest"), donate_argnums=(0, 1))
-def _horner(
+def _horner_steps(
     value: jax.Array, slope: jax.Array, rho: jax.Array, table: jax.Array, variance: jax.Array,
     start: int | jax.Array, i: Index, j: Index, *, parity: str, lowest: bool,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
@@ -342,7 +406,7 @@ def _horner(
     stride, offset = _stride(parity)
     step = rho if stride == 1 else rho * rho
     left, right = table[:, i], table[:, j]
-    for n in range(_CHUNK - 1, -1, -1):
+    for n in range(table.shape[0] - 1, -1, -1):
         term = left[n][:, :, None] * right[n][:, None, :]
         value = value * step + term
         if not (lowest and n == 0 and offset == 0):  # the constant term has no derivative
@@ -356,6 +420,9 @@ def _horner(
     if parity == "even":
         slope = slope * rho
     return jnp.where(jnp.abs(value) < UNDERFLOW, 0.0, value), slope
+
+
+_horner = jax.jit(_horner_steps, static_argnames=("parity", "lowest"), donate_argnums=(0, 1))
 
 
 def _recompute(
