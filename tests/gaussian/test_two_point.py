@@ -235,8 +235,10 @@ def _inputs():
 def _kernel_step(sigma, x):
     tiling = Tiling.of(x.shape[0])
     step = kernel_step(sigma, tiling, np.sum(x * x, axis=1), tiling.gram_tiles(x))
-    slope = tiling.matrix(step.slope, np.asarray(step.slope_diagonal))
-    return tiling.matrix(step.value, np.asarray(step.value_diagonal)), slope
+    value, slope = np.empty((2, tiling.samples, tiling.samples))
+    tiling.write(value, step.value, step.value_diagonal)
+    tiling.write(slope, step.slope, step.slope_diagonal)
+    return value, slope
 
 
 def _check_kernel_step(sigma, x):

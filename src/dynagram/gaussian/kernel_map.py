@@ -77,21 +77,20 @@ class Tiling:
         rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
         return _batched_gram(jnp.asarray(rows), *self.places)
 
-    def matrix(self, tiles: jax.Array, diagonal: np.ndarray) -> Float[np.ndarray, "n n"]:
-        """The symmetric matrix with these upper tiles and this diagonal."""
-        full = np.empty((self.blocks, self.tile, self.blocks, self.tile))
+    def write(self, matrix: np.ndarray, tiles: Index, diagonal: Index) -> None:
+        """Fill a symmetric matrix with these upper tiles and this diagonal."""
         values = np.asarray(tiles)
         for index, (row, column) in enumerate(zip(self.rows, self.columns, strict=True)):
-            tile = values[index]
+            tile, a, b = values[index], row * self.tile, column * self.tile
+            height, width = min(self.tile, self.samples - a), min(self.tile, self.samples - b)
+            tile = tile[:height, :width]
             if row == column:  # only entries above the diagonal are kept exact
-                tile = np.triu(tile, 1) + np.triu(tile, 1).T
-            full[row, :, column], full[column, :, row] = tile, tile.T
-        size = self.blocks * self.tile
-        result = full.reshape(size, size)
-        if size != self.samples:
-            result = result[: self.samples, : self.samples].copy()
-        np.fill_diagonal(result, diagonal)
-        return result
+                tile = np.triu(tile, 1)
+                tile += tile.T
+            else:
+                matrix[b : b + width, a : a + height] = tile.T
+            matrix[a : a + height, b : b + width] = tile
+        np.fill_diagonal(matrix, diagonal)
 
 
 @jax.jit

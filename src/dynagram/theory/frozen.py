@@ -75,12 +75,14 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
                 hyperparameters[layer],
             )  # fmt: skip
     for layer, ends in enumerate(diagonals, start=1):
-        _require_finite(network, layer, *ends)
-    return FrozenKernels(
-        tuple(layer for layer, *_ in kept),
-        np.stack([tiling.matrix(K, np.asarray(end)) for _, K, _, end, _ in kept]),
-        np.stack([tiling.matrix(theta, np.asarray(end)) for _, _, theta, _, end in kept]),
-    )
+        if wait:
+            _require_finite(network, layer, *ends)
+    shape = (len(kept), inputs.shape[0], inputs.shape[0])
+    all_K, all_theta = np.empty(shape), np.empty(shape)
+    for index, (_, tiles, theta_tiles, end, theta_end) in enumerate(kept):
+        tiling.write(all_K[index], tiles, end)
+        tiling.write(all_theta[index], theta_tiles, theta_end)
+    return FrozenKernels(tuple(layer for layer, *_ in kept), all_K, all_theta)
 
 
 @jax.jit
