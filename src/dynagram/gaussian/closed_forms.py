@@ -117,10 +117,10 @@ def _erf_kernel(scale: float) -> ClosedKernel:
     return ClosedKernel(prepare, slope, value, diagonal)
 
 
-def _angle_coefficients(degree: int = 22) -> tuple[float, ...]:
-    """Chebyshev coefficients of arcsin(√u)/√u on 0 ≤ u ≤ ½, good to rounding."""
+def _angle_coefficients(degree: int = 15) -> tuple[float, ...]:
+    """Chebyshev coefficients of arcsin(√u)/√u on 0 ≤ u ≤ ¼, good to rounding."""
     nodes = np.polynomial.chebyshev.chebpts1(degree + 1)
-    root = np.sqrt(0.25 * (nodes + 1.0))
+    root = np.sqrt(0.125 * (nodes + 1.0))
     values = np.arcsin(root) / root
     basis = np.polynomial.chebyshev.chebvander(nodes, degree)
     coefficients = 2.0 / (degree + 1) * (basis.T @ values)
@@ -135,9 +135,9 @@ _ANGLE_COEFFICIENTS = _angle_coefficients()
 def _arcsin(x: jax.Array) -> jax.Array:
     """arcsin by one Clenshaw sum: unlike the library's it vectorises, and is 7 × faster."""
     size = jnp.abs(x)
-    small = size < math.sqrt(0.5)
+    small = size < 0.5
     u = jnp.where(small, size * size, 0.5 * (1.0 - size))
-    t = 4.0 * u - 1.0
+    t = 8.0 * u - 1.0
     newer, older = jnp.zeros_like(t), jnp.zeros_like(t)
     for c in _ANGLE_COEFFICIENTS[:0:-1]:
         newer, older = 2.0 * t * newer - older + c, newer
