@@ -118,14 +118,17 @@ def _erf_kernel(scale: float) -> ClosedKernel:
 
 
 def _angle_coefficients(degree: int = 15) -> tuple[float, ...]:
-    """Chebyshev coefficients of arcsin(√u)/√u on 0 ≤ u ≤ ¼, good to rounding."""
+    """Polynomial in t = 8u − 1 for arcsin(√u)/√u on 0 ≤ u ≤ ¼, good to rounding.
+
+    Its Chebyshev coefficients fall like 14^{−k}, so that the powers of t lose no digits.
+    """
     nodes = np.polynomial.chebyshev.chebpts1(degree + 1)
     root = np.sqrt(0.125 * (nodes + 1.0))
     values = np.arcsin(root) / root
     basis = np.polynomial.chebyshev.chebvander(nodes, degree)
     coefficients = 2.0 / (degree + 1) * (basis.T @ values)
     coefficients[0] *= 0.5
-    return tuple(float(c) for c in coefficients)
+    return tuple(float(c) for c in np.polynomial.chebyshev.cheb2poly(coefficients))
 
 
 _ANGLE_COEFFICIENTS = _angle_coefficients()
@@ -133,15 +136,15 @@ _ANGLE_COEFFICIENTS = _angle_coefficients()
 
 @jax.custom_jvp
 def _arcsin(x: jax.Array) -> jax.Array:
-    """arcsin by one Clenshaw sum: unlike the library's it vectorises, and is 7 × faster."""
+    """arcsin by one polynomial: unlike the library's it vectorises, and is many times faster."""
     size = jnp.abs(x)
     small = size < 0.5
     u = jnp.where(small, size * size, 0.5 * (1.0 - size))
     t = 8.0 * u - 1.0
-    newer, older = jnp.zeros_like(t), jnp.zeros_like(t)
-    for c in _ANGLE_COEFFICIENTS[:0:-1]:
-        newer, older = 2.0 * t * newer - older + c, newer
-    angle = jnp.sqrt(jnp.maximum(u, 0.0)) * (t * newer - older + _ANGLE_COEFFICIENTS[0])
+    series = jnp.zeros_like(t)
+    for c in _ANGLE_COEFFICIENTS[::-1]:
+        series = series * t + c
+    angle = jnp.sqrt(jnp.maximum(u, 0.0)) * series
     return jnp.copysign(jnp.where(small, angle, 0.5 * math.pi - 2.0 * angle), x)
 
 
