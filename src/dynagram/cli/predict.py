@@ -173,7 +173,7 @@ def _table(prediction: Prediction, diagonals: dict[str, np.ndarray]) -> Table:
         if errors:
             worst = max(float(values[index].max()) for values in errors.values())
             largest = max(float(np.max(np.abs(prediction[name]))) for name in errors)
-            cells.append(short(worst / n, 2) if worst > 1e-12 * largest else "rounding")
+            cells.append(short(worst / n, 2) if worst > 1e-10 * largest else "rounding")
         table.add_row(str(index + 1), str(n), *cells)
     return table
 
