@@ -7,7 +7,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 
 .venv/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable '.[all]'
+	$(PIP) --editable '.[report,runs,sklearn]'
 	touch $@
 
 .venv/dev: .venv/base

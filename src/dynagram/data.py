@@ -1,0 +1,200 @@
+"""Data sets: handwritten digits, the Swiss roll, and public image sets from local files.
+
+Nothing is downloaded and nothing is unpickled: CIFAR-10 is read in its binary version.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from dynagram.errors import InvalidValueError, MissingExtraError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs one per row and the class of each.
+
+    >>> data = Dataset("toy", np.eye(3), np.array([5, 7, 5]))
+    >>> data.one_hot().tolist()
+    [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+
+    name: str
+    x: Float[np.ndarray, "samples n_0"]
+    labels: Int[np.ndarray, " samples"]
+
+    @property
+    def classes(self) -> Int[np.ndarray, " classes"]:
+        """The labels that occur, in increasing order."""
+        return np.unique(self.labels)
+
+    def one_hot(self) -> Float[np.ndarray, "samples classes"]:
+        """Column c is 1 where the label is the c-th of `classes`, else 0."""
+        return (self.labels[:, None] == self.classes[None, :]).astype(np.float64)
+
+    def subset(
+        self,
+        *,
+        classes: Sequence[int] | None = None,
+        limit: int | None = None,
+        seed: int | None = None,
+    ) -> Dataset:
+        """The samples of some classes, at most `limit` of them, in an order drawn from `seed`.
+
+        Without a seed the order of the file is kept.
+
+        >>> data = Dataset("toy", np.arange(8.0)[:, None], np.arange(8) % 4)
+        >>> data.subset(classes=[1, 3], limit=3).labels.tolist()
+        [1, 3, 1]
+        """
+        kept = np.arange(len(self.labels))
+        if classes is not None:
+            unknown = sorted(set(classes) - set(self.classes.tolist()))
+            if unknown:
+                raise InvalidValueError(
+                    "classes", unknown, f"{self.name} has {self.classes.tolist()}"
+                )
+            kept = kept[np.isin(self.labels, list(classes))]
+        if seed is not None:
+            kept = np.random.default_rng(seed).permutation(kept)
+        if limit is not None:
+            if not 1 <= limit <= len(kept):
+                raise InvalidValueError("limit", limit, f"1 to {len(kept)} samples are there")
+            kept = kept[:limit]
+        return Dataset(self.name, self.x[kept], self.labels[kept])
+
+
+def digits() -> Dataset:
+    """The 1 797 handwritten digits of 8×8 pixels (0 to 16) that come with scikit-learn.
+
+    >>> digits().x.shape
+    (1797, 64)
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("scikit-learn", "sklearn") from error
+    images, labels = load_digits(return_X_y=True)
+    return Dataset("digits", np.asarray(images, dtype=np.float64), np.asarray(labels, dtype=int))
+
+
+def swiss_roll(samples: int, *, seed: int, noise: float = 0.0, classes: int = 2) -> Dataset:
+    """Points t (cos t, sin t) with a height in [0, 21], 3π/2 ≤ t ≤ 9π/2, classed by bands of t.
+
+    `noise` is the standard deviation added to every coordinate.
+
+    >>> roll = swiss_roll(100, seed=0)
+    >>> roll.x.shape, roll.classes.tolist()
+    ((100, 3), [0, 1])
+    """
+    for name, value in {"samples": samples, "classes": classes}.items():
+        if value < 1:
+            raise InvalidValueError(name, value, "at least 1 needed")
+    if not 0.0 <= noise < np.inf:
+        raise InvalidValueError("noise", noise, "a finite number ≥ 0 needed")
+    rng = np.random.default_rng(seed)
+    fraction = rng.random(samples)
+    t = 1.5 * np.pi * (1.0 + 2.0 * fraction)
+    x = np.stack([t * np.cos(t), 21.0 * rng.random(samples), t * np.sin(t)], axis=1)
+    x += noise * rng.standard_normal(x.shape)
+    labels = np.minimum((fraction * classes).astype(int), classes - 1)
+    return Dataset("swiss roll", x, labels)
+
+
+def local_images(name: str, folder: str | Path) -> Dataset:
+    """The training images of "mnist", "svhn" or "cifar10" from the files their authors publish.
+
+    Files looked for in `folder`: train-images-idx3-ubyte and train-labels-idx1-ubyte (or .gz);
+    train_32x32.mat; data_batch_1.bin to data_batch_5.bin. Pixels are 0 to 255, one image a row.
+    """
+    readers = {"mnist": _mnist, "svhn": _svhn, "cifar10": _cifar10}
+    if name not in readers:
+        raise InvalidValueError("name", name, f"expected one of {', '.join(readers)}")
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InvalidValueError("folder", str(folder), "no such folder")
+    images, labels = readers[name](folder)
+    x = images.reshape(len(images), -1).astype(np.float64)
+    if len(x) != len(labels):
+        raise InvalidValueError("folder", str(folder), f"{len(x)} images, {len(labels)} labels")
+    return Dataset(name, x, labels.astype(int))
+
+
+def load_batch(
+    path: str | Path, name: str = "data"
+) -> tuple[Float[np.ndarray, "samples n_0"], Float[np.ndarray, "samples outputs"]]:
+    """Inputs `x` and targets `y` of a .npz file; labels that are integers become one-hot columns.
+
+    `x` may have any shape (samples, …) and is flattened; `y` is (samples, outputs), or (samples,)
+    for one real output or integer labels. `name` is what an error message calls the file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidValueError(name, str(path), "no such file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except (ValueError, OSError, EOFError, AttributeError, TypeError) as error:
+        raise InvalidValueError(name, str(path), "not a .npz file of numbers") from error
+    if not {"x", "y"} <= arrays.keys():
+        held = ", ".join(arrays) or "nothing"
+        raise InvalidValueError(name, str(path), f"needs arrays x and y: it holds {held}")
+    x, y = arrays["x"], arrays["y"]
+    if x.ndim < 2 or len(x) == 0 or y.ndim not in (1, 2) or len(x) != len(y):
+        shapes = f"x {x.shape}, y {y.shape}"
+        raise InvalidValueError(name, shapes, "expected x (samples, n_0), y (samples, outputs)")
+    for part, values in {"x": x, "y": y}.items():
+        if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
+            raise InvalidValueError(f"{part} of {name}", values.dtype, "expected real numbers")
+        if not np.all(np.isfinite(values)):
+            row = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise InvalidValueError(f"{part} of {name}, row {row}", "not finite", "finite needed")
+    x = x.reshape(len(x), -1).astype(np.float64)
+    if y.ndim == 1 and np.issubdtype(y.dtype, np.integer):
+        return x, Dataset(name, x, y).one_hot()
+    return x, y.reshape(len(y), -1).astype(np.float64)
+
+
+def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    return _idx(folder, "train-images-idx3-ubyte"), _idx(folder, "train-labels-idx1-ubyte")
+
+
+def _idx(folder: Path, stem: str) -> np.ndarray:
+    """An array in the IDX format: two zero bytes, the type, the rank, big-endian sizes, bytes."""
+    path = _found(folder, stem, stem + ".gz")
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise InvalidValueError("file", str(path), "not an IDX file of bytes")
+    rank = raw[3]
+    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", count=rank, offset=4))
+    values = np.frombuffer(raw, np.uint8, offset=4 + 4 * rank)
+    if values.size != np.prod(shape):
+        raise InvalidValueError("file", str(path), f"{shape} announced, {values.size} bytes found")
+    return values.reshape(shape)
+
+
+def _svhn(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.io import loadmat
+
+    contents = loadmat(_found(folder, "train_32x32.mat"))
+    # The publishers store the digit 0 as label 10 and the images along the last axis.
+    return np.moveaxis(contents["X"], -1, 0), contents["y"].ravel() % 10
+
+
+def _cifar10(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    batches = [_found(folder, f"data_batch_{number}.bin") for number in range(1, 6)]
+    rows = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in batches])
+    return rows[:, 1:], rows[:, 0]
+
+
+def _found(folder: Path, *names: str) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise InvalidValueError("folder", str(folder), f"{' or '.join(names)} not found in it")
