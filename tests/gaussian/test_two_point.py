@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dynagram.activations import activation, registered
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.kernel_map import Tiling, kernel_step
+from dynagram.gaussian.kernel_map import kernel_step
+from dynagram.gaussian.kernel_tiles import Tiling
 from dynagram.gaussian.quadrature import panel_rule
 from dynagram.gaussian.scalar import moment
 from dynagram.gaussian.two_point import (
@@ -231,10 +232,15 @@ def _inputs():
     return x
 
 
+def _itself(step):
+    return step
+
+
 @float64
 def _kernel_step(sigma, x):
     tiling = Tiling.of(x.shape[0])
-    step = kernel_step(sigma, tiling, np.sum(x * x, axis=1), tiling.gram_tiles(x))
+    variance = tiling.pad(np.sum(x * x, axis=1))
+    step = kernel_step(sigma, tiling, variance, tiling.gram_tiles(x), _itself)
     value, slope = np.empty((2, tiling.samples, tiling.samples))
     tiling.write(value, step.value, step.value_diagonal)
     tiling.write(slope, step.slope, step.slope_diagonal)

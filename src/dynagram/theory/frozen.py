@@ -14,12 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.kernel_map import Tiling, has_closed_step, kernel_step
+from dynagram.gaussian.kernel_map import has_closed_step, kernel_step
+from dynagram.gaussian.kernel_tiles import KernelStep, Tiling
 from dynagram.networks import MLP, check_inputs
 from dynagram.precision import float64
 
-Scalar = float | jax.Array
-Vector = jax.Array | np.ndarray
+# Products of four kernels must stay inside float64 too.
+_LARGEST = 1e200
 
 
 @dataclass(frozen=True)
@@ -53,72 +54,96 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     inputs = check_inputs(x, network.widths[0])
     tiling = Tiling.of(inputs.shape[0])
     gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))
-    gram_diagonal = np.sum(inputs * inputs, axis=1) / network.widths[0]
-    K = _affine(gram, network.C_b[0], network.C_W[0])
-    diagonal = network.C_b[0] + network.C_W[0] * gram_diagonal
-    theta = _affine(gram, network.lambda_b[0], network.lambda_W[0])
-    theta_diagonal = network.lambda_b[0] + network.lambda_W[0] * gram_diagonal
-    hyperparameters = np.array([network.C_b, network.C_W, network.lambda_b, network.lambda_W]).T
-    wait = has_closed_step(network.activation)
-    diagonals, kept = [], []
+    own = tiling.pad(np.sum(inputs * inputs, axis=1) / network.widths[0])
+    values = _hyperparameters(network)
+    state = _first(gram, own, values[0])
+    closed = has_closed_step(network.activation)
+    kept = []
     for layer in range(1, network.depth + 1):
-        diagonals.append((diagonal, theta_diagonal))
-        if not wait:  # a series cannot start from a variance that is not finite
-            _require_finite(network, layer, diagonal, theta_diagonal)
+        if not closed:  # a series cannot start from a variance that is not finite
+            _require_finite(network, state)
         if layers == "all" or layer == network.depth:
-            kept.append((layer, K, theta, diagonal, theta_diagonal))
+            kept.append((layer, state))
         if layer < network.depth:
-            step = kernel_step(network.activation, tiling, diagonal, K)
-            K, theta, diagonal, theta_diagonal = _next(
-                step.value, step.slope, theta,
-                step.value_diagonal, step.slope_diagonal, theta_diagonal,
-                hyperparameters[layer],
+            state = kernel_step(
+                network.activation, tiling, state.diagonal, state.K,
+                _next, state, values[layer],
             )  # fmt: skip
-    for layer, ends in enumerate(diagonals, start=1):
-        if wait:
-            _require_finite(network, layer, *ends)
+    if closed:
+        _require_finite(network, state)
     shape = (len(kept), inputs.shape[0], inputs.shape[0])
     all_K, all_theta = np.empty(shape), np.empty(shape)
-    for index, (_, tiles, theta_tiles, end, theta_end) in enumerate(kept):
-        tiling.write(all_K[index], tiles, end)
-        tiling.write(all_theta[index], theta_tiles, theta_end)
-    return FrozenKernels(tuple(layer for layer, *_ in kept), all_K, all_theta)
+    for index, (_, found) in enumerate(kept):
+        tiling.write(all_K[index], found.K, found.diagonal)
+        tiling.write(all_theta[index], found.Theta, found.Theta_diagonal)
+    return FrozenKernels(tuple(layer for layer, _ in kept), all_K, all_theta)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _State:
+    """One layer's K and Θ in tiles, their padded diagonals, and where they first overflowed.
+
+    `overflow` holds the first layer at which K and Θ left the range, 0 for none: it is kept on the
+    device, because looking at every layer from outside would cost as much as computing it.
+    """
+
+    K: jax.Array
+    Theta: jax.Array
+    diagonal: jax.Array
+    Theta_diagonal: jax.Array
+    overflow: jax.Array
+
+
+def _hyperparameters(network: MLP) -> np.ndarray:
+    """C_b, C_W, λ_b, λ_W and ℓ of every layer, shape (L, 5)."""
+    layers = range(1, network.depth + 1)
+    return np.array([network.C_b, network.C_W, network.lambda_b, network.lambda_W, layers]).T
 
 
 @jax.jit
-def _affine(gram: jax.Array, offset: Scalar, factor: Scalar) -> jax.Array:
-    return offset + factor * gram
-
-
-@jax.jit
-def _next(
-    value: jax.Array, slope: jax.Array, theta: jax.Array,
-    value_diagonal: Vector, slope_diagonal: Vector, theta_diagonal: Vector,
-    hyperparameters: Vector,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:  # fmt: skip
-    """Tiles and diagonals of K and Θ in the next layer."""
-    C_b, C_W, lambda_b, lambda_W = (hyperparameters[i] for i in range(4))
-
-    def tangent(v: Vector, s: Vector, t: Vector) -> jax.Array:
-        return jnp.asarray(lambda_b + lambda_W * v + C_W * s * t)
-
-    return (
-        C_b + C_W * value,
-        tangent(value, slope, theta),
-        jnp.asarray(C_b + C_W * value_diagonal),
-        tangent(value_diagonal, slope_diagonal, theta_diagonal),
+def _first(gram: jax.Array, own: jax.Array, values: jax.Array) -> _State:
+    """Layer 1 from x·x/n_0, off and on the diagonal."""
+    C_b, C_W, lambda_b, lambda_W, _ = (values[i] for i in range(5))
+    ends = C_b + C_W * own, lambda_b + lambda_W * own
+    none = jnp.zeros(2)
+    return _State(
+        C_b + C_W * gram, lambda_b + lambda_W * gram, *ends, _overflow(none, *ends, values[4])
     )
 
 
-def _require_finite(network: MLP, layer: int, diagonal: Vector, theta_diagonal: Vector) -> None:
-    diagonal, theta_diagonal = np.asarray(diagonal), np.asarray(theta_diagonal)
-    largest = 1e200  # products of four kernels must stay inside float64 too
-    if np.all(np.isfinite(diagonal)) and float(np.max(np.abs(diagonal), initial=0.0)) < largest:
-        if np.all(np.isfinite(theta_diagonal)) or network.activation.jumps:
-            return
-        what = "the NTK"
+def _next(step: KernelStep, state: _State, values: jax.Array) -> _State:
+    """The layer after `state`, from the averages over it."""
+    C_b, C_W, lambda_b, lambda_W, layer = (values[i] for i in range(5))
+
+    def tangent(value: jax.Array, slope: jax.Array, theta: jax.Array) -> jax.Array:
+        return lambda_b + lambda_W * value + C_W * slope * theta
+
+    K = C_b + C_W * step.value
+    Theta = tangent(step.value, step.slope, state.Theta)
+    diagonal = jnp.asarray(C_b + C_W * step.value_diagonal)
+    Theta_diagonal = tangent(
+        jnp.asarray(step.value_diagonal), jnp.asarray(step.slope_diagonal), state.Theta_diagonal
+    )
+    overflow = _overflow(state.overflow, diagonal, Theta_diagonal, layer)
+    return _State(K, Theta, diagonal, Theta_diagonal, overflow)
+
+
+def _overflow(
+    before: jax.Array, diagonal: jax.Array, Theta_diagonal: jax.Array, layer: jax.Array
+) -> jax.Array:
+    fine = jnp.stack([jnp.all(jnp.abs(diagonal) < _LARGEST), jnp.all(jnp.isfinite(Theta_diagonal))])
+    return jnp.where((before == 0) & ~fine, layer, before)
+
+
+def _require_finite(network: MLP, state: _State) -> None:
+    in_K, in_Theta = (int(layer) for layer in np.asarray(state.overflow))
+    if in_K:
+        what, layer = "the kernel K", in_K
+    elif in_Theta and not network.activation.jumps:
+        what, layer = "the NTK", in_Theta
     else:
-        what = "the kernel K"
+        return
     raise NonFiniteError(
         f"{what} overflows at layer {layer} of {network.depth}: C_W = {network.C_W[layer - 1]:g} "
         f"is above critical for {network.activation.name}, so it grows exponentially with depth; "

@@ -1,0 +1,88 @@
+"""Symmetric matrices over samples as upper-triangular square tiles, which fused passes run over."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+Index = jax.Array | np.ndarray
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Upper-triangular square tiles of an N × N matrix, padded with copies of the last sample."""
+
+    samples: int
+    tile: int
+
+    @classmethod
+    @functools.lru_cache(maxsize=64)
+    def of(cls, samples: int) -> Tiling:
+        """Small tiles for small matrices, so that little is padded."""
+        return cls(samples, 16 if samples <= 16 else 32 if samples <= 128 else 64)
+
+    @property
+    def blocks(self) -> int:
+        """Tiles along one side."""
+        return -(-self.samples // self.tile)
+
+    @functools.cached_property
+    def rows(self) -> np.ndarray:
+        """Block row of every tile."""
+        return np.triu_indices(self.blocks)[0]
+
+    @functools.cached_property
+    def columns(self) -> np.ndarray:
+        """Block column of every tile."""
+        return np.triu_indices(self.blocks)[1]
+
+    @functools.cached_property
+    def places(self) -> tuple[jax.Array, jax.Array]:
+        """Block rows and columns on the device, sent there once."""
+        return jnp.asarray(self.rows), jnp.asarray(self.columns)
+
+    def pad(self, vector: np.ndarray) -> np.ndarray:
+        """(…, N) → (…, blocks·tile), repeating the last entry."""
+        extra = self.blocks * self.tile - self.samples
+        return np.concatenate([vector, np.repeat(vector[..., -1:], extra, axis=-1)], axis=-1)
+
+    def gram_tiles(self, x: Float[np.ndarray, "n features"]) -> jax.Array:
+        """Tiles of x xᵀ, without forming the matrix."""
+        rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
+        return _batched_gram(jnp.asarray(rows), *self.places)
+
+    def write(self, matrix: np.ndarray, tiles: Index, diagonal: Index) -> None:
+        """Fill a symmetric matrix with these upper tiles and this padded diagonal."""
+        values = np.asarray(tiles)
+        for index, (row, column) in enumerate(zip(self.rows, self.columns, strict=True)):
+            tile, a, b = values[index], row * self.tile, column * self.tile
+            height, width = min(self.tile, self.samples - a), min(self.tile, self.samples - b)
+            tile = tile[:height, :width]
+            if row == column:  # only entries above the diagonal are kept exact
+                tile = np.triu(tile, 1)
+                tile += tile.T
+            else:
+                matrix[b : b + width, a : a + height] = tile.T
+            matrix[a : a + height, b : b + width] = tile
+        np.fill_diagonal(matrix, np.asarray(diagonal)[: self.samples])
+
+
+@jax.jit
+def _batched_gram(rows: jax.Array, i: Index, j: Index) -> jax.Array:
+    return jnp.einsum("tak,tbk->tab", rows[i], rows[j])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class KernelStep:
+    """⟨σσ⟩ and ⟨σ'σ'⟩ of one layer: tiles off the diagonal, padded vectors on it."""
+
+    value: jax.Array
+    slope: jax.Array
+    value_diagonal: Index
+    slope_diagonal: Index
