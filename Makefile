@@ -31,6 +31,9 @@ docs: .venv/dev
 bench: .venv/dev
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/ntk.py
+	$(BIN)/python benchmarks/ensembles.py
+	$(BIN)/python benchmarks/runs.py
+	$(BIN)/python benchmarks/fields.py
 
 clean:
 	rm -rf .venv build dist site

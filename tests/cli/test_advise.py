@@ -16,6 +16,8 @@ def test_advise_json_carries_value_meaning_and_equation(answer):
         "class",
         "statements",
         "sweet_spot",
+        "depth_verdict",
+        "residual",
         "regime",
         "notes",
         "standard_parametrisation",
@@ -49,6 +51,30 @@ def test_advise_prints_table_paragraph_and_code(run):
         assert piece in result.stdout, piece
 
 
+def test_advise_holds_depth_against_width(run, answer):
+    """L/n against r*, the fluctuation to expect, and what skips would change."""
+    deep = ["advise", "--activation", "relu", "--width", 64, "--depth", 10, "--outputs", 2]
+    data = answer(*deep, "--residual", "--json")
+    statements = data["statements"]
+    assert statements["aspect_ratio"]["value"] == pytest.approx(10 / 64)
+    assert statements["optimal_aspect_ratio"]["value"] == pytest.approx(4 / 26 / 5)
+    assert statements["best_depth"]["value"] == pytest.approx(64 * 4 / 26 / 5)
+    assert statements["signal_fluctuation"]["value"] == pytest.approx((5 * 9 / 64) ** 0.5)
+    assert "too deep for its width" in data["depth_verdict"]
+    residual = data["residual"]
+    assert residual["wanted"]
+    assert residual["r_star"] == pytest.approx(10 / 64)
+    assert residual["skip"] > residual["published_skip"] > 0.85
+    assert residual["C_W"] == pytest.approx(2 * (1 - residual["skip"] ** 2))
+    assert residual["fluctuation"] < 0.5 * residual["plain_fluctuation"]
+    assert answer(*deep, "--json")["residual"] is None
+    text = " ".join(run(*deep, "--residual").stdout.split())
+    assert "Is the depth right for the width? L/n = 0.16 is 5.1 times r* = 0.031" in text
+    assert "What would skips change? With γ = 0.9649 in every block" in text
+    shallow = run("advise", "--activation", "tanh", "--width", 512, "--depth", 4, "--residual")
+    assert "No skip is called for" in shallow.stdout
+
+
 def test_advise_takes_the_step_from_the_data(answer, tmp_path):
     path = tmp_path / "x.npy"
     one = answer(*ARGUMENTS, "--json")["statements"]
@@ -78,6 +104,7 @@ def test_advise_for_cross_entropy(answer):
         (["--loss", "cross-entropy"], "at least two classes"),
         (["--data", "missing.npy"], "--data = 'missing.npy': no such file"),
         (["--width", "wide"], "'--width'"),
+        (["--depth", "2", "--residual"], "blocks with skips need at least 3 layers"),
     ],
 )
 def test_advise_refuses(complaint, more, words):

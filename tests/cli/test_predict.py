@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from dynagram.networks import MLP
+from dynagram.networks import MLP, ResidualMLP
 from dynagram.theory.predict import TENSORS
 from dynagram.theory.predict import predict as library_predict
+from dynagram.theory.residual import predict_residual
 
 
 @pytest.fixture
@@ -89,6 +90,51 @@ def test_predict_json_and_plot(answer, inputs, tmp_path):
     assert len(data["diagonals"][0]["K"]) == 3
     assert data["regime"]["verdict"] in ("trust", "careful", "do not use")
     assert path.read_text().startswith("<svg")
+
+
+RESIDUAL = "3,20,20,20,2"
+
+
+def test_predict_residual_networks(run, answer, inputs, tmp_path):
+    """--skip gives the library's numbers, names its vertex, and defaults to criticality."""
+    out, x = tmp_path / "out.npz", np.load(inputs)
+    letters = ("K", "Theta", "V", "G1")
+    options = ["--skip", "0.5,-0.6", "--tensors", ",".join(letters), "-o", out]
+    result = run(*predict(inputs, *options, widths=RESIDUAL, activation="relu"))
+    assert result.exit_code == 0, result.output
+    assert "Vertex V: corrected" in result.stdout
+    network = ResidualMLP.critical([3, 20, 20, 20, 2], "relu", [0.5, -0.6])
+    expected = predict_residual(network, x, letters)
+    with np.load(out, allow_pickle=False) as stored:
+        assert ResidualMLP.from_toml(str(stored["spec"])) == network
+        assert '"vertex": "corrected"' in str(stored["about"])
+        for name in letters:
+            assert np.array_equal(stored[name], expected[name])
+    data = answer(
+        *predict(inputs, "--skip", "0.5", "--vertex", "published", "--cw", 1.5, "--json",
+                 widths=RESIDUAL, activation="relu")
+    )  # fmt: skip
+    assert data["vertex"] == "published"
+    assert list(data["order"]) == ["K", "V"]
+    network = ResidualMLP([3, 20, 20, 20, 2], "relu", 0.0, 1.5, 0.5)
+    printed = predict_residual(network, x, ("V",), vertex="published")["V"]
+    assert data["diagonals"][3]["V"][0] == pytest.approx(printed[3, 0, 0, 0, 0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--skip", "0.5", "--tensors", "K,H1"], "expected some of K, Theta, V, G1"),
+        (["--skip", "0.5", "--vertex", "exact"], "expected corrected or published"),
+        (["--skip", "0.5", "--vertex", "published", "--tensors", "G1"], "the book has no G1"),
+        (["--skip", "0.5,0.5,0.5"], "2 expected, 3 given"),
+        (["--skip", "half"], "--skip = 'half'"),
+        (["--skip", "1"], "criticality needs γ² < 1"),
+        (["--vertex", "published"], "only networks with --skip"),
+    ],
+)
+def test_predict_refuses_residual_requests(complaint, inputs, more, words):
+    assert words in complaint(*predict(inputs, *more, widths=RESIDUAL, activation="relu"))
 
 
 def test_predict_same_seed_same_bytes(run, inputs, tmp_path):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
+from dynagram.networks import ResidualMLP
 from dynagram.theory.advice import advise
 from dynagram.theory.criticality import critical_initialisation
 from dynagram.theory.frozen import frozen_kernels
+from dynagram.theory.information import optimal_aspect_ratio
+from dynagram.theory.residual import predict_residual
 from dynagram.theory.tangent_laws import scale_invariant_tangents
 
 X = np.array([[1.2, -0.3, 0.8], [-0.5, 1.1, 0.4], [0.9, 0.7, -1.3], [-1.0, -0.6, 0.2]])
@@ -114,6 +117,34 @@ def test_the_width_asked_for_is_enough():
     advice = advise("relu", 100, 30)
     needed = int(advice.sweet_spot.split("a width of ")[1].split()[0])
     assert advise("relu", needed, 30).number("ntk_fluctuation") == pytest.approx(0.25, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "depth", "outputs", "words"),
+    [
+        ("tanh", 100, 12, 10, "depth and width fit"),
+        ("tanh", 100, 4, 10, "up to 12 layers fit this width"),
+        ("tanh", 100, 25, 10, "too deep for its width"),
+        ("hardtanh", 100, 10, 10, "no r* is known|fit"),
+    ],
+)
+def test_depth_against_r_star(name, width, depth, outputs, words):
+    advice = advise(name, width, depth, outputs=outputs)
+    assert any(word in advice.depth_verdict for word in words.split("|"))
+    assert advice.residual is None
+
+
+def test_skips_restore_the_fit():
+    """γ* makes r* equal to L/n, and its network is critical with the spread that was promised."""
+    advice = advise("relu", 64, 10, outputs=2, inputs=5, residual=True)
+    found = advice.residual
+    assert optimal_aspect_ratio("relu", 2, skip=found.skip).r_star == pytest.approx(10 / 64)
+    network = ResidualMLP.critical([5, *[64] * 9, 2], "relu", found.skip)
+    assert network.plain.C_W[1] == pytest.approx(found.C_W)
+    predicted = predict_residual(network, np.ones((1, 5)), ("K", "V"))
+    V, K = predicted["V"][-1].item(), predicted["K"][-1].item()
+    assert found.fluctuation == pytest.approx((V / 64) ** 0.5 / K, rel=1e-9)
+    assert found.plain_fluctuation == pytest.approx(advice.number("signal_fluctuation"), rel=1e-9)
 
 
 def train(advice, key, y, factor, steps):

@@ -1,4 +1,4 @@
-"""The command line: `dynagram critical`, `advise`, `predict`, `simulate`, `compare`, `demo`.
+"""The command line: one command a module, registered here.
 
 Each command parses, calls the library and prints. Whatever the user did wrong ends in one line on
 stderr and exit code 2; a failure that is ours keeps its traceback.
@@ -18,8 +18,13 @@ from dynagram.cli.advise import advise
 from dynagram.cli.compare import compare
 from dynagram.cli.critical import critical
 from dynagram.cli.demo import demo
+from dynagram.cli.escape import escape
+from dynagram.cli.forecast import forecast, plateaus
+from dynagram.cli.measure import measure
 from dynagram.cli.predict import predict
+from dynagram.cli.reproduce import reproduce
 from dynagram.cli.simulate import simulate
+from dynagram.cli.train_predict import train_predict
 from dynagram.errors import DynagramError
 
 # Newer typer carries its own copy of click: this finds the base class in either.
@@ -57,10 +62,23 @@ app = typer.Typer(
     cls=OneLineErrors,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="How deep networks behave at initialisation, layer by layer.",
+    help="How deep networks learn, layer by layer: predict, simulate, measure, show.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (critical, advise, predict, simulate, compare, demo):
+for command in (
+    critical,
+    advise,
+    predict,
+    simulate,
+    compare,
+    train_predict,
+    measure,
+    escape,
+    forecast,
+    plateaus,
+    reproduce,
+    demo,
+):
     app.command()(command)
 
 

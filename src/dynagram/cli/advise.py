@@ -27,18 +27,25 @@ def advise(
     data: Annotated[
         Path | None, typer.Option(help="A .npy file of training inputs, one a row, for the step.")
     ] = None,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Also tell what skip connections would change.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """How to initialise and train this network: variances, learning rates, what to expect.
 
-    Without data the step is that of one input with a mean square of 1 per component.
+    Without data the step is that of one input with a mean square of 1 per component. The depth is
+    held against the width: L/n against r*, the expected fluctuations, and with --residual skips.
     """
     from dynagram.theory.advice import advise as find_advice
 
     x = None if data is None else load_inputs(data, "--data")
     # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
     inputs = width if x is None else None
-    advice = find_advice(activation, width, depth, outputs=outputs, inputs=inputs, loss=loss, x=x)
+    advice = find_advice(
+        activation, width, depth,
+        outputs=outputs, inputs=inputs, loss=loss, x=x, residual=residual,
+    )  # fmt: skip
     if as_json:
         print_json(_as_json(advice))
     else:
@@ -62,6 +69,8 @@ def _as_json(advice: Advice) -> dict[str, Any]:
             for statement in advice.statements
         },
         "sweet_spot": advice.sweet_spot,
+        "depth_verdict": advice.depth_verdict,
+        "residual": None if advice.residual is None else vars(advice.residual),
         "regime": {
             "verdict": advice.regime.verdict,
             "reasons": advice.regime.reasons,
@@ -92,6 +101,10 @@ def _print(advice: Advice) -> None:
     out.print(table)
     out.print()
     out.print(in_words(advice), markup=False)
+    out.print(f"Is the depth right for the width? {advice.depth_verdict}.")
+    if advice.residual is not None:
+        skips = str(advice.residual)
+        out.print(f"What would skips change? {skips[0].upper()}{skips[1:]}.", markup=False)
     out.print(f"Can the 1/n theory be used here? [bold]{advice.regime.verdict}[/bold]")
     print_list(out, (*advice.regime.reasons, *advice.notes))
     out.print("\n[bold]PyTorch[/bold], after the model is built")

@@ -12,9 +12,9 @@ from dynagram.cli.common import integers, per_layer
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.networks import MLP
+    from dynagram.networks import MLP, ResidualMLP
 else:
-    MLP = object  # imported when a command runs, so that --help stays quick
+    MLP = ResidualMLP = object  # imported when a command runs, so that --help stays quick
 
 Inputs = Annotated[Path, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")]
 Widths = Annotated[str, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
@@ -77,6 +77,23 @@ def make_network(
     C_b = critical.C_b if cb is None else per_layer("--cb", cb)
     C_W = critical.C_W if cw is None else per_layer("--cw", cw)
     return MLP(sizes, activation, C_b, C_W, *rates)
+
+
+def make_residual_network(
+    widths: str, activation: str, cb: str | None, cw: str | None, rates: tuple[str, str], skip: str
+) -> ResidualMLP:
+    """Blocks with skips between hidden layers; a variance left out is the critical one."""
+    from dynagram.networks import ResidualMLP
+
+    sizes, gammas = integers("--widths", widths), per_layer("--skip", skip)
+    lambdas = per_layer("--lambda-b", rates[0]), per_layer("--lambda-w", rates[1])
+    if cb is not None and cw is not None:
+        C_b, C_W = per_layer("--cb", cb), per_layer("--cw", cw)
+    else:
+        critical = ResidualMLP.critical(sizes, activation, gammas).plain
+        C_b = critical.C_b if cb is None else per_layer("--cb", cb)
+        C_W = critical.C_W if cw is None else per_layer("--cw", cw)
+    return ResidualMLP(sizes, activation, C_b, C_W, gammas, *lambdas)
 
 
 def letters(text: str) -> list[str]:

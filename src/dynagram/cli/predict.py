@@ -18,7 +18,6 @@ from dynagram.cli.options import (
     Inputs,
     Json,
     Output,
-    Tensors,
     WeightRate,
     WeightVariance,
     Widths,
@@ -26,13 +25,17 @@ from dynagram.cli.options import (
     letters,
     load_inputs,
     make_network,
+    make_residual_network,
 )
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.theory.predict import Prediction
+    from dynagram.theory.residual import ResidualPrediction
+
+    AnyPrediction = Prediction | ResidualPrediction
 else:
-    Prediction = object  # imported when a command runs, so that --help stays quick
+    AnyPrediction = object  # imported when a command runs, so that --help stays quick
 
 _TENSORS_PER_TABLE = 4  # fits a terminal of 80 columns
 
@@ -45,7 +48,22 @@ def predict(
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
     lambda_w: WeightRate = "1",
-    tensors: Tensors = "K,V,G1",
+    tensors: Annotated[
+        str | None,
+        typer.Option(
+            "--tensors",
+            help="Some of K,G1,V,Theta,H1,A,B,D,F,P,Q,R,S,T,U, separated by commas; with --skip of "
+            "K,G1,V,Theta. Default: K,V,G1.",
+        ),
+    ] = None,
+    skip: Annotated[
+        str | None,
+        typer.Option(help="Residual blocks: skip strength γ, one number or one per block."),
+    ] = None,
+    vertex: Annotated[
+        str | None,
+        typer.Option(help="V of residual blocks: corrected (default), or published as in (B.25)."),
+    ] = None,
     output: Output = None,
     accuracy: Annotated[
         float, typer.Option(help="Numerical error allowed in four-sample averages, relative.")
@@ -60,20 +78,35 @@ def predict(
 
     K and Theta are the kernel and the NTK at infinite width; the others are of order 1/n and are
     to be divided by n. Arrays have the layer first, then the samples in the order of the book.
+    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
     """
-    from dynagram.theory.predict import predict as predict_tensors
-
     check_archive_path(output)
     if plot is not None:
         from dynagram.report.export import check_plot_path
 
         check_plot_path(plot)
     x = load_inputs(inputs)
-    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w)
+    if tensors is None:
+        tensors = "K,V" if vertex == "published" else "K,V,G1"
     names = letters(tensors)
     if plot is not None and "K" not in names:
         raise InvalidValueError("--tensors", tensors, "a figure needs K among them")
-    prediction = predict_tensors(network, x, names, accuracy=accuracy, seed=seed)
+    prediction: AnyPrediction
+    if skip is None:
+        from dynagram.theory.predict import predict as predict_tensors
+
+        if vertex is not None:
+            raise InvalidValueError("--vertex", vertex, "only networks with --skip have a choice")
+        network = make_network(widths, activation, cb, cw, lambda_b, lambda_w)
+        prediction = predict_tensors(network, x, names, accuracy=accuracy, seed=seed)
+    else:
+        from dynagram.theory.residual import predict_residual
+
+        rates = lambda_b, lambda_w
+        residual = make_residual_network(widths, activation, cb, cw, rates, skip)
+        prediction = predict_residual(
+            residual, x, names, vertex=vertex or "corrected", accuracy=accuracy, seed=seed
+        )
     if output is not None:
         write_archive(output, _archive(prediction, x, accuracy, seed))
     if plot is not None:
@@ -84,7 +117,7 @@ def predict(
         _print(prediction)
 
 
-def _archive(prediction: Prediction, x: np.ndarray, accuracy: float, seed: int) -> Archive:
+def _archive(prediction: AnyPrediction, x: np.ndarray, accuracy: float, seed: int) -> Archive:
     network, regime = prediction.network, prediction.regime
     layers = tuple(range(1, network.depth + 1))
     return Archive(
@@ -101,11 +134,18 @@ def _archive(prediction: Prediction, x: np.ndarray, accuracy: float, seed: int) 
             "verdict": regime.verdict,
             "reasons": regime.reasons,
             "numbers": regime.numbers,
-        },
+        }
+        | _choice(prediction),
     )
 
 
-def _diagonals(prediction: Prediction) -> dict[str, np.ndarray]:
+def _choice(prediction: AnyPrediction) -> dict[str, str]:
+    """The vertex of a residual network."""
+    vertex = getattr(prediction, "vertex", None)
+    return {} if vertex is None else {"vertex": vertex}
+
+
+def _diagonals(prediction: AnyPrediction) -> dict[str, np.ndarray]:
     """Each tensor with all samples equal, shape (layer, sample)."""
     patterns = {3: "laa->la", 5: "laaaa->la"}
     return {
@@ -114,11 +154,12 @@ def _diagonals(prediction: Prediction) -> dict[str, np.ndarray]:
     }
 
 
-def _summary(prediction: Prediction) -> dict[str, Any]:
+def _summary(prediction: AnyPrediction) -> dict[str, Any]:
     diagonals = _diagonals(prediction)
     regime = prediction.regime
     return {
         "network": prediction.network.to_toml(),
+        **_choice(prediction),
         "samples": next(iter(diagonals.values())).shape[1],
         "order": {name: prediction.order(name) for name in diagonals},
         "diagonals": [
@@ -138,7 +179,7 @@ def _summary(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _print(prediction: Prediction) -> None:
+def _print(prediction: AnyPrediction) -> None:
     network, diagonals = prediction.network, _diagonals(prediction)
     out = console()
     out.print(str(network), markup=False)
@@ -153,11 +194,17 @@ def _print(prediction: Prediction) -> None:
         + (f", averaged over the {samples} samples" if samples > 1 else "")
         + ". With /n: order 1/n, else infinite width. error/n: the largest numerical error."
     )
+    if vertex := _choice(prediction).get("vertex"):
+        meaning = {
+            "corrected": "what one neuron's past does to the others is kept in full",
+            "published": "(B.25) as printed, off by tens of per cent for ReLU-like σ",
+        }
+        out.print(f"Vertex V: {vertex}, {meaning[vertex]}.")
     out.print(f"[bold]{prediction.regime.verdict}[/bold]")
     print_list(out, prediction.regime.reasons)
 
 
-def _table(prediction: Prediction, diagonals: dict[str, np.ndarray]) -> Table:
+def _table(prediction: AnyPrediction, diagonals: dict[str, np.ndarray]) -> Table:
     errors = {name: prediction.errors[name] for name in diagonals if name in prediction.errors}
     headings = [name if prediction.order(name) == "∞" else f"{name}/n" for name in diagonals]
     table = narrow_table("layer", "fan-in n", *headings, *(["error/n"] if errors else []))
@@ -178,7 +225,7 @@ def _table(prediction: Prediction, diagonals: dict[str, np.ndarray]) -> Table:
     return table
 
 
-def _draw(prediction: Prediction, path: Path) -> None:
+def _draw(prediction: AnyPrediction, path: Path) -> None:
     from dynagram.report.export import alt, save
     from dynagram.report.figures import flow
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from dynagram.cli.archives import LETTERS, Archive, write_archive
-from dynagram.cli.common import console, narrow_table, print_json, progress_bar, short
+from dynagram.cli.common import console, narrow_table, print_json, short, tell
 from dynagram.cli.options import (
-    ActivationName,
     BiasRate,
     BiasVariance,
-    Inputs,
     Json,
-    Members,
     Output,
     Tensors,
     WeightRate,
     WeightVariance,
-    Widths,
     check_archive_path,
     letters,
     load_inputs,
@@ -30,28 +28,65 @@ from dynagram.cli.options import (
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.ensembles.statistics import Estimate
-    from dynagram.networks import MLP
+    from dynagram.ensembles.engine import Outcome
+    from dynagram.ensembles.simulation import InitialJob
 else:
-    Estimate = MLP = object  # imported when the command runs, so that --help stays quick
+    InitialJob = Outcome = object  # imported when the command runs, so that --help stays quick
 
-# What the library calls the measured means; the other letters are the same in both.
-_ALL_LAYERS = {"K": "G", "G1": "G1", "V": "V"}
-_OUTPUT_LAYER = {"Theta": "H"} | {name: name for name in LETTERS[4:]}
+_MEMBERS = 20_000
+
+# What describes an ensemble is needed unless a stored run supplies it.
+Inputs = Annotated[
+    Path | None, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")
+]
+Widths = Annotated[str | None, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
+ActivationName = Annotated[
+    str | None,
+    typer.Option("--activation", help="A name such as tanh, or package.module:function."),
+]
+Members = Annotated[
+    int | None,
+    typer.Option(
+        "--members", help=f"Networks, {_MEMBERS} by default; with --until-error the most allowed."
+    ),
+]
+Run = Annotated[
+    Path | None, typer.Option("--run", help="A new folder that keeps the run, chunk by chunk.")
+]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", help="Continue the run in this folder, and nothing else.")
+]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option("--executor", help="process:N, dask, dask:N or tcp://host:port. Default: here."),
+]
+ChunkMembers = Annotated[
+    int | None, typer.Option("--chunk", help="Networks per chunk. Default: about a second's work.")
+]
+UntilError = Annotated[
+    float | None,
+    typer.Option("--until-error", help="Go on until the worst relative standard error is this."),
+]
+_TENSORS = "K,V,G1"
 
 
 def simulate(
-    inputs: Inputs,
-    widths: Widths,
-    activation: ActivationName,
+    inputs: Inputs = None,
+    widths: Widths = None,
+    activation: ActivationName = None,
     cb: BiasVariance = None,
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
     lambda_w: WeightRate = "1",
-    tensors: Tensors = "K,V,G1",
+    tensors: Tensors = _TENSORS,
     output: Output = None,
-    members: Members = 20_000,
+    members: Members = None,
     seed: Annotated[int, typer.Option(help="Of the ensemble.")] = 0,
+    run: Run = None,
+    resume: Resume = None,
+    executor: ExecutorName = None,
+    chunk: ChunkMembers = None,
+    until_error: UntilError = None,
     as_json: Json = False,
 ) -> None:
     """Draw networks and measure their tensors, with standard errors.
@@ -60,80 +95,137 @@ def simulate(
     measured in every layer, the others at the output, for which two outputs or more are needed.
     """
     check_archive_path(output)
-    x = load_inputs(inputs)
-    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w)
-    names = letters(tensors)
-    if unknown := [name for name in names if name not in LETTERS]:
-        raise InvalidValueError(
-            "--tensors", ",".join(unknown), f"expected some of {','.join(LETTERS)}"
-        )
-    archive = _archive(network, x, names, members, seed)
+    if resume is not None:
+        given = (inputs, widths, activation, cb, cw, members, run, chunk, until_error)
+        same = (lambda_b, lambda_w, tensors, seed) == ("1", "1", _TENSORS, 0)
+        if not same or any(value is not None for value in given):
+            allowed = "has all its options in its folder; only --executor, -o and --json go with it"
+            raise InvalidValueError("--resume", str(resume), allowed)
+        with _continuable(resume):
+            job, outcome = _resumed(resume, executor)
+    else:
+        job = _job(inputs, widths, activation, (cb, cw, lambda_b, lambda_w), tensors, seed)
+        if members is None and until_error is None:
+            members = _MEMBERS
+        with _continuable(run):
+            outcome = _simulated(job, members, chunk, run, executor, until_error)
+    for member in outcome.failed:
+        tell(f"left out: {member}")
+    archive = _archive(job, outcome)
     if output is not None:
         write_archive(output, archive)
     if as_json:
         print_json(_summary(archive))
     else:
-        _print(network, archive)
+        _print(str(job.network), archive)
 
 
-def _archive(network: MLP, x: np.ndarray, names: Sequence[str], members: int, seed: int) -> Archive:
-    from dynagram.networks import check_inputs
+@contextmanager
+def _continuable(folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is not None and folder.exists():
+            tell(f"`dynagram simulate --resume {folder}` continues this run")
+        raise
 
-    x = check_inputs(x, network.widths[0])
-    everywhere = tuple(range(1, network.depth + 1))
-    found: dict[str, Estimate] = {}
-    layers: dict[str, tuple[int, ...]] = {}
-    if tangents := [name for name in names if name in _OUTPUT_LAYER]:
-        found |= _tangents(network, x, tangents, members, seed)
-        layers |= dict.fromkeys(tangents, (network.depth,))
-    if kernels := [name for name in names if name in _ALL_LAYERS]:
-        found |= _kernels(network, x, kernels, members, seed)
-        layers |= dict.fromkeys(kernels, everywhere)
+
+def _job(
+    inputs: Path | None,
+    widths: str | None,
+    activation: str | None,
+    variances: tuple[str | None, str | None, str, str],
+    tensors: str,
+    seed: int,
+) -> InitialJob:
+    if inputs is None or widths is None or activation is None:
+        given = {"--inputs": inputs, "--widths": widths, "--activation": activation}
+        missing = next(name for name, value in given.items() if value is None)
+        raise InvalidValueError(missing, None, "needed, unless --resume is given")
+    x = load_inputs(inputs)
+    network = make_network(widths, activation, *variances)
+    names = letters(tensors)
+    if unknown := [name for name in names if name not in LETTERS]:
+        raise InvalidValueError(
+            "--tensors", ",".join(unknown), f"expected some of {','.join(LETTERS)}"
+        )
+    from dynagram.ensembles.simulation import InitialJob
+
+    return InitialJob(network, x, tuple(names), seed=seed)
+
+
+def _simulated(
+    job: InitialJob,
+    members: int | None,
+    chunk: int | None,
+    run: Path | None,
+    executor: str | None,
+    until_error: float | None,
+) -> Outcome:
+    from dynagram.ensembles.batches import check_integers, chunk_for
+    from dynagram.ensembles.engine import run_job
+    from dynagram.ensembles.initial import SMALLEST_ENSEMBLE
+    from dynagram.ensembles.progress import terminal_bar
+
+    if members is not None and members < SMALLEST_ENSEMBLE:
+        allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
+        raise InvalidValueError("members", members, allowed)
+    if chunk is not None:
+        check_integers(chunk=(chunk, 1))
+    job = job.in_chunks(chunk_for(members, job.smallest_chunk) if chunk is None else chunk)
+    with terminal_bar("measuring") as progress:
+        return run_job(
+            job,
+            members=members,
+            executor=executor,
+            folder=run,
+            until_error=until_error,
+            failures=0 if run is None else 100,
+            progress=progress,
+        )
+
+
+def _resumed(folder: Path, executor: str | None) -> tuple[InitialJob, Outcome]:
+    from dynagram.ensembles.engine import resume_run
+    from dynagram.ensembles.progress import terminal_bar
+    from dynagram.ensembles.simulation import InitialJob
+    from dynagram.ensembles.store import RunStore, versions
+
+    store = RunStore.open(folder)
+    job = store.job()
+    for name, version in versions().items():
+        if store.run.get(name, version) != version:
+            tell(f"begun with {name} {store.run[name]}, now {version}: expect other last digits")
+    with terminal_bar("measuring") as progress:
+        outcome = resume_run(folder, executor=executor, progress=progress)
+    if outcome.recomputed:
+        chunks = ", ".join(map(str, outcome.recomputed))
+        tell(f"computed again, because they were damaged: chunks {chunks}")
+    if not isinstance(job, InitialJob):
+        tell(f"{folder} is complete ({outcome.members} members): read it with dynagram.open_run")
+        raise typer.Exit
+    return job, outcome
+
+
+def _archive(job: InitialJob, outcome: Outcome) -> Archive:
+    depth = job.network.depth
+    found = {name: outcome.estimates[name] for name in job.tensors}
+    output_only = [name for name, estimate in found.items() if "layer" not in job.dims()[name]]
+    extra = {name: None if name in output_only else ... for name in found}
+    everywhere = tuple(range(1, depth + 1))
+    about: dict[str, Any] = {"members": outcome.members - len(outcome.failed), "seed": job.seed}
+    if outcome.until_error is not None and outcome.worst is not None:
+        about["worst"] = {"tensor": outcome.worst.name, "relative_error": outcome.worst.value}
     return Archive(
         kind="simulation",
-        spec=network.to_toml(),
-        widths=network.widths,
-        x=x,
-        tensors={name: found[name].value for name in names},
-        errors={name: found[name].standard_error for name in names},
-        layers={name: layers[name] for name in names},
-        about={"members": members, "seed": seed},
+        spec=job.network.to_toml(),
+        widths=job.network.widths,
+        x=job.x,
+        tensors={name: estimate.value[extra[name]] for name, estimate in found.items()},
+        errors={name: estimate.standard_error[extra[name]] for name, estimate in found.items()},
+        layers={name: (depth,) if name in output_only else everywhere for name in found},
+        about=about,
     )
-
-
-def _kernels(
-    network: MLP, x: np.ndarray, names: Sequence[str], members: int, seed: int
-) -> dict[str, Estimate]:
-    from dynagram.ensembles.initial import measure_kernels
-
-    with progress_bar("measuring kernels", members) as progress:
-        # Weights are drawn, although the metrics alone would be faster: no theory is taken for
-        # granted, and the networks are those of the tangent tensors.
-        ensemble = measure_kernels(
-            network, x, members=members, seed=seed, sampler="weights", progress=progress,
-            tensors=[_ALL_LAYERS[name] for name in names],
-        )  # fmt: skip
-    return {name: getattr(ensemble, _ALL_LAYERS[name]) for name in names}
-
-
-def _tangents(
-    network: MLP, x: np.ndarray, names: Sequence[str], members: int, seed: int
-) -> dict[str, Estimate]:
-    from dynagram.ensembles.statistics import Estimate
-    from dynagram.ensembles.tangent import measure_tangents
-    from dynagram.theory.frozen import frozen_kernels
-
-    Theta = frozen_kernels(network, x).Theta[-1] if "H1" in names else None
-    with progress_bar("measuring tangent kernels", members) as progress:
-        ensemble = measure_tangents(
-            network, x, members=members, seed=seed, kernel_mean=Theta, progress=progress,
-            tensors=[_OUTPUT_LAYER[name] for name in names],
-        )  # fmt: skip
-    estimates = {name: getattr(ensemble, _OUTPUT_LAYER[name]) for name in names}
-    return {
-        name: Estimate(e.value[None], e.standard_error[None], e.count)
-        for name, e in estimates.items()
-    }
 
 
 def _diagonal(values: np.ndarray) -> np.ndarray:
@@ -158,9 +250,9 @@ def _summary(archive: Archive) -> dict[str, Any]:
     return {"network": archive.spec, "samples": samples, **archive.about, "diagonals": diagonals}
 
 
-def _print(network: MLP, archive: Archive) -> None:
+def _print(network: str, archive: Archive) -> None:
     out = console()
-    out.print(str(network), markup=False)
+    out.print(network, markup=False)
     table = narrow_table("tensor", "layer", "estimate", "standard error")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -179,3 +271,6 @@ def _print(network: MLP, archive: Archive) -> None:
         f"Entries of the first sample with itself, over {members} networks (seed {seed}), at all "
         "orders in 1/n. K and Theta are means; the others are to be divided by the fan-in n."
     )
+    if worst := archive.about.get("worst"):
+        error = short(worst["relative_error"], 2)
+        out.print(f"Worst standard error: {error} of the size of {worst['tensor']}.")

@@ -7,19 +7,39 @@ from Ĝ have far smaller errors than those from the preactivations it generates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.ensembles.sample import first_metric, sample_metrics
-from dynagram.ensembles.statistics import Estimate, Moments
+from dynagram.ensembles.batches import (
+    check_integers,
+    chunk_for,
+    even_batch,
+    moments_of,
+    smallest_chunk,
+)
+from dynagram.ensembles.engine import run_job
+from dynagram.ensembles.jobs import toml_table
+from dynagram.ensembles.sample import (
+    check_sampler,
+    first_metric,
+    largest_batch,
+    metric_batches,
+)
+from dynagram.ensembles.statistics import BATCHES, Estimate, Moments
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, check_inputs
 from dynagram.pairs import pairs_to_matrix
 
 TENSORS = ("G", "G1", "V", "U")
+# Axes of each after the layer, and of what the moments are taken of.
+_AXES = {"G": 2, "G1": 2, "V": 4, "U": 6}
+_METRIC = ("layer", "pair")
 # Fewer members leave too few batches for a standard error that means something.
 SMALLEST_ENSEMBLE = 64
 
@@ -66,40 +86,149 @@ def measure_kernels(
     >>> found.V.standard_error.ravel().round(2).tolist()
     [0.0, 0.01, 0.02]
     """
-    inputs = check_inputs(x, network.widths[0])
-    _check_request(members, tensors)
-    K = _checked_kernel(network, inputs, kernel) if "G1" in tensors else None
-    order = 3 if "U" in tensors else 2 if "V" in tensors else 1
-    moments = _accumulate(network, inputs, members, seed, sampler, order, progress)
-    # Layer ℓ fluctuates with the width n_{ℓ-1} that feeds it; layer 1 does not fluctuate.
-    widths = np.array([0, *network.widths[1:-1]], dtype=np.float64)
-    mean = moments.mean()
-    return KernelEnsemble(
-        network=network,
-        members=members,
-        seed=seed,
-        sampler=sampler,
-        G=_expanded(mean, 1) if "G" in tensors else None,
-        G1=None if K is None else _scaled(_shifted(_expanded(mean, 1), K), widths),
-        V=_scaled(_expanded(moments.covariance(), 2), widths) if "V" in tensors else None,
-        U=_scaled(_expanded(moments.third_cumulant(), 3), widths**2) if "U" in tensors else None,
-    )
-
-
-def _check_request(members: int, tensors: Sequence[str]) -> None:
     if members < SMALLEST_ENSEMBLE:
         allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
         raise InvalidValueError("members", members, allowed)
-    unknown = [name for name in tensors if name not in TENSORS]
-    if unknown or len(tensors) == 0:
-        raise InvalidValueError("tensors", tensors, f"expected some of {', '.join(TENSORS)}")
+    job = KernelJob(network, x, tuple(tensors), seed=seed, sampler=sampler, kernel=kernel)
+    job = job.in_chunks(min(job.smallest_chunk, members))
+    found = run_job(
+        job,
+        members=members,
+        retries=0,
+        failures=0,
+        progress=None if progress is None else lambda now: progress(now.done, members),
+    ).estimates
+    return KernelEnsemble(
+        network, members, seed, sampler, **{name: found.get(name) for name in TENSORS}
+    )
 
 
-def _checked_kernel(network: MLP, x: np.ndarray, kernel: np.ndarray | None) -> np.ndarray:
-    if kernel is None:
+@dataclass(frozen=True, eq=False)
+class KernelJob:
+    """The ensemble behind `measure_kernels`, as a job that can be stored and distributed.
+
+    >>> from dynagram.ensembles.engine import run_job
+    >>> net = MLP([3, 20, 10, 1], "linear", C_b=0.0, C_W=1.0)
+    >>> job = KernelJob(net, np.ones((1, 3)), ("V",), seed=0)
+    >>> found = run_job(job, members=None, until_error=0.02)
+    >>> found.members % job.chunk_members, found.worst.value < 0.02
+    (0, True)
+    """
+
+    kind: ClassVar[str] = "kernels"
+
+    network: MLP
+    x: Float[np.ndarray, "samples n_0"]
+    tensors: tuple[str, ...]
+    seed: int
+    sampler: str = "metric"
+    kernel: Float[np.ndarray, "layer samples samples"] | None = None
+    chunk_members: int = 0  # 0: about a second of work
+
+    def __post_init__(self) -> None:
+        x = check_inputs(self.x, self.network.widths[0])
+        unknown = [name for name in self.tensors if name not in TENSORS]
+        if unknown or len(self.tensors) == 0:
+            allowed = f"expected some of {', '.join(TENSORS)}"
+            raise InvalidValueError("tensors", self.tensors, allowed)
+        check_sampler(self.sampler)
+        check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
+        object.__setattr__(self, "x", x)
+        if self.kernel is not None:
+            object.__setattr__(self, "kernel", _checked_kernel(self.network, x, self.kernel))
+        if self.chunk_members == 0:
+            object.__setattr__(self, "chunk_members", chunk_for(None, self.smallest_chunk))
+
+    def in_chunks(self, members: int) -> KernelJob:
+        """The same ensemble in chunks of `members`."""
+        return replace(self, chunk_members=members)
+
+    @property
+    def smallest_chunk(self) -> int:
+        """Members below which a chunk costs more than it should."""
+        pairs = self.x.shape[0] * (self.x.shape[0] + 1) // 2
+        sums = BATCHES * self.network.depth * pairs**self._order
+        return smallest_chunk(self._largest_batch, sums)
+
+    @property
+    def _order(self) -> int:
+        return 3 if "U" in self.tensors else 2 if "V" in self.tensors else 1
+
+    @property
+    def _largest_batch(self) -> int:
+        return largest_batch(self.network, self.x.shape[0], self.sampler)
+
+    def run_chunk(self, first: int, size: int) -> dict[str, Moments]:
+        """The moments of Ĝ of the members from `first` on, per layer and pair of samples."""
+        batch = even_batch(self.chunk_members, self._largest_batch)
+        metrics = metric_batches(
+            self.network, self.x, first, size, seed=self.seed, sampler=self.sampler, batch=batch
+        )
+        return {"metric": moments_of(metrics, order=self._order, first=first)}
+
+    def estimates(self, moments: Mapping[str, Moments]) -> dict[str, Estimate]:
+        """The tensors with their standard errors."""
+        sums = moments["metric"]
+        # Layer ℓ fluctuates with the width n_{ℓ-1} that feeds it; layer 1 does not fluctuate.
+        widths = np.array([0, *self.network.widths[1:-1]], dtype=np.float64)
+        found: dict[str, Estimate] = {}
+        if {"G", "G1"}.intersection(self.tensors):
+            found["G"] = _expanded(sums.mean(), 1)
+        if "G1" in self.tensors:
+            found["G1"] = _scaled(_shifted(found["G"], self._kernel), widths)
+        if "V" in self.tensors:
+            found["V"] = _scaled(_expanded(sums.covariance(), 2), widths)
+        if "U" in self.tensors:
+            found["U"] = _scaled(_expanded(sums.third_cumulant(), 3), widths**2)
+        return {name: found[name] for name in self.tensors}
+
+    @cached_property
+    def _kernel(self) -> np.ndarray:
+        if self.kernel is not None:
+            return self.kernel
         from dynagram.theory.frozen import frozen_kernels
 
-        return frozen_kernels(network, x).K
+        return frozen_kernels(self.network, self.x).K
+
+    def to_toml(self) -> str:
+        """The specification but for its arrays."""
+        own = {
+            "tensors": self.tensors,
+            "seed": self.seed,
+            "sampler": self.sampler,
+            "chunk": self.chunk_members,
+        }
+        return f"{self.network.to_toml()}\n{toml_table('kernels', own)}"
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The inputs, and the kernel that G1 is measured from where one was given."""
+        return {"x": self.x} | ({} if self.kernel is None else {"kernel": self.kernel})
+
+    @classmethod
+    def from_toml(cls, text: str, arrays: Mapping[str, np.ndarray]) -> KernelJob:
+        """The job that `to_toml` and `arrays` describe."""
+        own = tomllib.loads(text)["kernels"]
+        return cls(
+            MLP.from_toml(text),
+            arrays["x"],
+            tuple(own["tensors"]),
+            seed=own["seed"],
+            sampler=own["sampler"],
+            kernel=arrays.get("kernel"),
+            chunk_members=own["chunk"],
+        )
+
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """The names of the axes."""
+        inputs = {"x": ("sample", "input"), "kernel": ("layer", "a", "b"), "metric": _METRIC}
+        return inputs | {name: ("layer", *"abcdef"[:axes]) for name, axes in _AXES.items()}
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """ℓ of the layers."""
+        return {"layer": np.arange(1, self.network.depth + 1)}
+
+
+def _checked_kernel(network: MLP, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     kernel = np.asarray(kernel, dtype=np.float64)
     expected = (network.depth, x.shape[0], x.shape[0])
     if kernel.shape != expected:
@@ -110,26 +239,6 @@ def _checked_kernel(network: MLP, x: np.ndarray, kernel: np.ndarray | None) -> n
             "kernel", "another network's", "layer 1 is not C_b + C_W x xᵀ/n_0 of this network on x"
         )
     return kernel
-
-
-def _accumulate(
-    network: MLP,
-    x: np.ndarray,
-    members: int,
-    seed: int,
-    sampler: str,
-    order: int,
-    progress: Callable[[int, int], object] | None,
-) -> Moments:
-    moments: Moments | None = None
-    for metrics in sample_metrics(network, x, members=members, seed=seed, sampler=sampler):
-        done = 0 if moments is None else moments.count
-        chunk = Moments.from_samples(metrics, order=order, first=done)
-        moments = chunk if moments is None else moments.merge(chunk)
-        if progress is not None:
-            progress(moments.count, members)
-    assert moments is not None  # members ≥ 1 has been checked
-    return moments
 
 
 def _expanded(estimate: Estimate, pairs: int) -> Estimate:

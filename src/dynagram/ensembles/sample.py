@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dynagram.activations import Activation
-from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
+from dynagram.ensembles.batches import check_integers
+from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, check_inputs
 from dynagram.pairs import pair_indices
 from dynagram.precision import float64
@@ -26,7 +27,7 @@ SAMPLERS = ("metric", "weights")
 # A pivot smaller than this, relative to the variance, is rounding: sums over n neurons leave
 # about √n·1e-16. A real direction dropped for it changes correlations by less than 1e-6.
 _SMALLEST_PIVOT = 1e-12
-# Neurons (times samples) and parameters of one chunk: large enough to amortise a call, small
+# Neurons (times samples) and parameters of one batch: large enough to amortise a call, small
 # enough to stay in cache.
 _CHUNK_NUMBERS = 2**19
 _LARGEST_CHUNK = 2**14
@@ -40,13 +41,14 @@ def sample_metrics(
     seed: int,
     sampler: str = "metric",
     chunk: int | None = None,
+    first: int = 0,
 ) -> Iterator[Float[np.ndarray, "chunk layer pairs"]]:
     """Yield Ĝ^(1), …, Ĝ^(L) of `members` networks, chunk by chunk, as pairs (see `pairs`).
 
-    Layer 1 is the same in all members (4.8). Member m is a function of the seed and of m alone,
-    so `chunk`, the members per array, changes nothing but speed and memory. Linearly dependent
-    samples are allowed. Cost per member and layer: n_ℓ N² for "metric", n_ℓ n_{ℓ-1} N for
-    "weights".
+    They are the members `first`, `first` + 1, … of the ensemble. Layer 1 is the same in all
+    (4.8). Member m is a function of the seed and of m alone, so `chunk`, the members per array,
+    changes nothing but speed and memory. Linearly dependent samples are allowed. Cost per member
+    and layer: n_ℓ N² for "metric", n_ℓ n_{ℓ-1} N for "weights".
 
     >>> net = MLP([3, 20, 20, 1], "relu", C_b=0.0, C_W=2.0)
     >>> chunks = sample_metrics(net, np.ones((1, 3)), members=1000, seed=1, chunk=400)
@@ -54,10 +56,13 @@ def sample_metrics(
     [(400, 3, 1), (400, 3, 1), (200, 3, 1)]
     """
     inputs = check_inputs(x, network.widths[0])
-    _check_request(members, seed, sampler, chunk)
-    size = _chunk_size(network, inputs.shape[0], sampler) if chunk is None else chunk
-    size = min(size, members)
-    return _chunks(network, inputs, members, seed, sampler, size)
+    check_sampler(sampler)
+    largest = largest_batch(network, inputs.shape[0], sampler) if chunk is None else chunk
+    check_integers(members=(members, 1), seed=(seed, 0), chunk=(largest, 1), first=(first, 0))
+    check_integers(last_member=(first + members, 1))
+    return metric_batches(
+        network, inputs, first, members, seed=seed, sampler=sampler, batch=min(largest, members)
+    )
 
 
 def first_metric(
@@ -67,39 +72,39 @@ def first_metric(
     return network.C_b[0] + network.C_W[0] / network.widths[0] * (x @ x.T)
 
 
-def _check_request(members: int, seed: int, sampler: str, chunk: int | None) -> None:
-    integers = {
-        "members": (members, 1),
-        "seed": (seed, 0),
-        "chunk": (1 if chunk is None else chunk, 1),
-    }
-    for name, (value, smallest) in integers.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise InvalidTypeError(name, value, "expected an integer")
-        if not smallest <= value < 2**32:
-            raise InvalidValueError(name, value, f"expected {smallest} to 2**32 − 1")
+def check_sampler(sampler: str) -> None:
+    """Refuse the name of a sampler that does not exist."""
     if sampler not in SAMPLERS:
         raise InvalidValueError("sampler", sampler, f"expected one of {', '.join(SAMPLERS)}")
 
 
-def _chunk_size(network: MLP, samples: int, sampler: str) -> int:
+def largest_batch(network: MLP, samples: int, sampler: str) -> int:
+    """Members that are computed at once so that they stay in the cache."""
     numbers = samples * (samples + max(network.widths[1:]))
     if sampler == "weights":
         numbers += network.number_of_parameters
     return int(np.clip(_CHUNK_NUMBERS // numbers, 1, _LARGEST_CHUNK))
 
 
-def _chunks(
-    network: MLP, x: np.ndarray, members: int, seed: int, sampler: str, size: int
-) -> Iterator[np.ndarray]:
-    for first in range(0, members, size):
-        # The last chunk is computed whole, so that one compilation serves all.
-        metrics = _compute(network, x, seed, sampler, first, size)[: members - first]
+def metric_batches(
+    network: MLP,
+    x: Float[np.ndarray, "samples n_0"],
+    first: int,
+    members: int,
+    *,
+    seed: int,
+    sampler: str,
+    batch: int,
+) -> Iterator[Float[np.ndarray, "batch layer pairs"]]:
+    """What `sample_metrics` yields, for arguments that have been checked."""
+    for start in range(first, first + members, batch):
+        # The last batch is computed whole, so that one compilation serves all.
+        metrics = _compute(network, x, seed, sampler, start, batch)[: first + members - start]
         finite = np.isfinite(metrics)
         if not np.all(finite):
             member, layer, _ = (int(i) for i in np.argwhere(~finite)[0])
             raise NonFiniteError(
-                f"the metric of layer {layer + 1} of member {first + member} is not finite: "
+                f"the metric of layer {layer + 1} of member {start + member} is not finite: "
                 "lower C_W or the depth"
             )
         yield metrics
@@ -110,7 +115,8 @@ def _compute(
     network: MLP, x: np.ndarray, seed: int, sampler: str, first: int, size: int
 ) -> np.ndarray:
     key = jax.random.key(seed)
-    numbers = np.arange(first, first + size, dtype=np.uint32)
+    # Beyond the last member, where nothing is kept, the numbers may begin anew.
+    numbers = np.arange(first, first + size).astype(np.uint32)
     start = first_metric(network, x)
     if sampler == "weights":
         return np.asarray(_from_weights(network, start, x, key, numbers))

@@ -10,32 +10,38 @@ every product measured is even under it.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from dynagram.ensembles.batches import (
+    check_integers,
+    chunk_for,
+    even_batch,
+    moments_of,
+    smallest_chunk,
+)
+from dynagram.ensembles.engine import run_job
 from dynagram.ensembles.initial import SMALLEST_ENSEMBLE
+from dynagram.ensembles.jobs import toml_table
 from dynagram.ensembles.statistics import BATCHES, Estimate, Moments
-from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Params, check_inputs
-from dynagram.observables.ddntk import ddntk_patterns, output_pairs
-from dynagram.observables.dntk import dntk
-from dynagram.observables.fields import check_differentiable
-from dynagram.observables.ntk import ntk
-from dynagram.pairs import pair_indices, pairs_to_matrix
-from dynagram.precision import float64
-
-TENSORS = ("G", "V", "H", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-# V, D and A are covariances, of these; H_i is the H of every output.
-_FACTORS = {"V": ("G", "G"), "D": ("G", "H"), "A": ("H_i", "H_i")}
-# Numbers of one chunk: large enough to amortise a call, small enough to stay near the cache.
-_CHUNK_NUMBERS = 2**18
-_LARGEST_CHUNK = 2**12
+from dynagram.ensembles.tangent_members import (
+    FACTORS,
+    TENSORS,
+    check_tensors,
+    compute_tangents,
+    largest_batch,
+    parts_of,
+)
+from dynagram.ensembles.tangent_members import sample_tangents as sample_tangents
+from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP, check_inputs
+from dynagram.pairs import pairs_to_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,135 +97,143 @@ def measure_tangents(
     >>> found.B.standard_error.ravel().round(2).tolist()
     [0.05]
     """
-    inputs = check_inputs(x, network.widths[0])
     if members < SMALLEST_ENSEMBLE:
         allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
         raise InvalidValueError("members", members, allowed)
-    theta = _checked_mean(kernel_mean, inputs.shape[0]) if "H1" in tensors else None
-    sums = _accumulate(network, inputs, members, seed, tensors, progress)
-    found: dict[str, Estimate | None] = dict.fromkeys(TENSORS)
-    n = float(network.widths[-2])
-    for name in tensors:
-        if name == "H1":
-            H = sums.mean("H")
-            found[name] = Estimate(n * (H.value - theta), n * H.standard_error, H.count)
-        elif name in ("G", "H"):
-            found[name] = sums.mean(name)
-        else:
-            over_n = sums.covariance(name) if name in _FACTORS else sums.mean(name)
-            found[name] = Estimate(n * over_n.value, n * over_n.standard_error, over_n.count)
-    return TangentEnsemble(network, members, seed, **found)
+    job = TangentJob(network, x, tuple(tensors), seed=seed, kernel_mean=kernel_mean)
+    job = job.in_chunks(min(job.smallest_chunk, members))
+    found = run_job(
+        job,
+        members=members,
+        retries=0,
+        failures=0,
+        progress=None if progress is None else lambda now: progress(now.done, members),
+    ).estimates
+    return TangentEnsemble(network, members, seed, **{name: found.get(name) for name in TENSORS})
 
 
-def sample_tangents(
-    network: MLP,
-    x: Float[np.ndarray, "samples n_0"],
-    *,
-    members: int,
-    seed: int,
-    tensors: Sequence[str],
-    chunk: int | None = None,
-) -> Iterator[dict[str, Float[np.ndarray, "chunk ..."]]]:
-    """Yield what each member contributes to `tensors`, chunk by chunk; see `measure_tangents`.
+@dataclass(frozen=True, eq=False)
+class TangentJob:
+    """The ensemble behind `measure_tangents`, as a job that can be stored and distributed.
 
-    "G" is Ĝ^(L) and "H" is Ĥ_ii of every output, both for the pairs (ab) of `dynagram.pairs`;
-    they come with the covariances V, D and A. The others are averages over pairs of outputs of
-    what has the mean tensor/n_{L-1}. Member m is a function of the seed and of m alone, so that
-    `chunk` changes nothing but speed and memory.
-
-    >>> net = MLP([2, 10, 3], "tanh", C_b=0.0, C_W=1.0)
-    >>> chunks = sample_tangents(net, np.eye(2), members=5, seed=0, tensors=("A", "B"), chunk=3)
-    >>> [{name: values.shape for name, values in found.items()} for found in chunks]
-    [{'H': (3, 3, 3), 'B': (3, 2, 2, 2, 2)}, {'H': (2, 3, 3), 'B': (2, 2, 2, 2, 2)}]
+    >>> job = TangentJob(MLP([2, 10, 2], "tanh", C_b=0.0, C_W=1.0), np.eye(2), ("B",), seed=0)
+    >>> again = TangentJob.from_toml(job.to_toml(), job.arrays())
+    >>> again.network == job.network, again.tensors
+    (True, ('B',))
     """
-    inputs = check_inputs(x, network.widths[0])
-    _check_tensors(network, inputs.shape[0], tensors)
-    parts = _parts(tensors)
-    size = _chunk_size(network, inputs.shape[0], parts) if chunk is None else chunk
-    _check_integers(members=(members, 1), seed=(seed, 0), chunk=(size, 1))
-    return _chunks(network, inputs, members, seed, parts, min(size, members))
 
+    kind: ClassVar[str] = "tangents"
 
-# --- one member -------------------------------------------------------------------------------
+    network: MLP
+    x: Float[np.ndarray, "samples n_0"]
+    tensors: tuple[str, ...]
+    seed: int
+    kernel_mean: Float[np.ndarray, "samples samples"] | None = None
+    chunk_members: int = 0  # 0: about a second of work
 
+    def __post_init__(self) -> None:
+        x = check_inputs(self.x, self.network.widths[0])
+        object.__setattr__(self, "x", x)
+        if "H1" in self.tensors:
+            mean = _checked_mean(self.kernel_mean, x.shape[0])
+            object.__setattr__(self, "kernel_mean", mean)
+        check_tensors(self.network, x.shape[0], self.tensors)
+        check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
+        if self.chunk_members == 0:
+            object.__setattr__(self, "chunk_members", chunk_for(None, self.smallest_chunk))
 
-def _parts(tensors: Sequence[str]) -> tuple[str, ...]:
-    """What a member must deliver for `tensors`."""
-    needed = {factor[0] for name in tensors for factor in _FACTORS.get(name, (name,))}
-    return tuple(name for name in TENSORS if name in needed)
+    def in_chunks(self, members: int) -> TangentJob:
+        """The same ensemble in chunks of `members`."""
+        return replace(self, chunk_members=members)
 
+    @property
+    def smallest_chunk(self) -> int:
+        """Members below which a chunk costs more than it should."""
+        largest = largest_batch(self.network, self.x.shape[0], parts_of(self.tensors))
+        row = max(where.stop for where, _ in self._row.values())
+        return smallest_chunk(largest, BATCHES * row)
 
-def _chunks(
-    network: MLP, x: np.ndarray, members: int, seed: int, parts: tuple[str, ...], size: int
-) -> Iterator[dict[str, np.ndarray]]:
-    for first in range(0, members, size):
-        # The last chunk is computed whole, so that one compilation serves all.
-        found = _compute(network, x, seed, parts, first, size)
-        yield {name: values[: members - first] for name, values in found.items()}
+    @cached_property
+    def _row(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+        return _places(self.network, self.x.shape[0], self.tensors)
 
+    @cached_property
+    def _batch(self) -> int:
+        largest = largest_batch(self.network, self.x.shape[0], parts_of(self.tensors))
+        return even_batch(self.chunk_members, largest)
 
-@float64
-def _compute(
-    network: MLP, x: np.ndarray, seed: int, parts: tuple[str, ...], first: int, size: int
-) -> dict[str, np.ndarray]:
-    numbers = np.arange(first, first + size, dtype=np.uint32)
-    found = _members(network, parts, x, jax.random.key(seed), numbers)
-    return {name: np.asarray(found[name]) for name in parts}
+    @cached_property
+    def _first_batch(self) -> dict[str, np.ndarray]:
+        return self._compute(0)
 
+    def _compute(self, first: int) -> dict[str, np.ndarray]:
+        return compute_tangents(
+            self.network, self.x, self.seed, parts_of(self.tensors), first, self._batch
+        )
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _members(
-    network: MLP, parts: tuple[str, ...], x: Array, key: Array, numbers: Array
-) -> dict[str, Array]:
-    def member(number: Array) -> dict[str, Array]:
-        params = network.init(jax.random.fold_in(key, number), dtype=jnp.float64)
-        return _contributions(network, parts, params, x)
+    def run_chunk(self, first: int, size: int) -> dict[str, Moments]:
+        """The moments of one row of numbers per member, which `estimates` takes apart."""
+        # Deviations from member 0: products of what does not vary are then exactly 0.
+        reference = _reference(self._first_batch)
 
-    return jax.vmap(member)(numbers)
+        def rows(start: int) -> np.ndarray:
+            found = self._first_batch if start == 0 else self._compute(start)
+            found = {name: values[: first + size - start] for name, values in found.items()}
+            parts = _rows(found, reference, self.tensors).values()
+            return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
+        starts = range(first, first + size, self._batch)
+        return {"row": moments_of(map(rows, starts), order=1, first=first)}
 
-def _contributions(
-    network: MLP, parts: tuple[str, ...], params: Params, x: Array
-) -> dict[str, Array]:
-    i, j = output_pairs(network.widths[-1])
-    a, b = pair_indices(x.shape[0])
-    z = network.preactivations(params, x)
-    found: dict[str, Array] = {}
-    if "G" in parts:
-        signal = network.activation(z[-2]) if network.depth > 1 else x
-        metric = network.C_W[-1] / network.widths[-2] * (signal @ signal.T)
-        found["G"] = network.C_b[-1] + metric[a, b]
-    if {"H", "B", "F"}.intersection(parts):
-        H = ntk(network, params, x)
-        found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
-        found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
-        found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[-1][:, i], z[-1][:, j], H[..., i, j])
-    if {"P", "Q"}.intersection(parts):
-        dH = dntk(network, params, x)
-        found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[-1][:, i])
-        found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[-1][:, j])
-    if {"R", "S", "T", "U"}.intersection(parts):
-        first, *second = ddntk_patterns(network, params, x)
-        S, T, U = (pattern.sum(axis=-1) for pattern in second)
-        # dd_II has the samples 1234; T and U are printed as T_1342 and U_1423.
-        found |= {"R": first.sum(axis=-1), "S": S}
-        found |= {"T": T.transpose(0, 2, 3, 1), "U": U.transpose(0, 3, 1, 2)}
-    return {k: found[k] if k in ("G", "H") else found[k] / i.size for k in parts}
+    def estimates(self, moments: Mapping[str, Moments]) -> dict[str, Estimate]:
+        """The tensors with their standard errors."""
+        sums = _Sums(moments["row"], self._row)
+        found: dict[str, Estimate] = {}
+        n = float(self.network.widths[-2])
+        for name in self.tensors:
+            if name == "H1":
+                H = sums.mean("H")
+                shift = n * (H.value - self.kernel_mean)
+                found[name] = Estimate(shift, n * H.standard_error, H.count)
+            elif name in ("G", "H"):
+                found[name] = sums.mean(name)
+            else:
+                over_n = sums.covariance(name) if name in FACTORS else sums.mean(name)
+                found[name] = Estimate(n * over_n.value, n * over_n.standard_error, over_n.count)
+        return found
 
+    def to_toml(self) -> str:
+        """The specification but for its arrays."""
+        own = {"tensors": self.tensors, "seed": self.seed, "chunk": self.chunk_members}
+        return f"{self.network.to_toml()}\n{toml_table('tangents', own)}"
 
-def _chunk_size(network: MLP, samples: int, parts: tuple[str, ...]) -> int:
-    n_L, neurons = network.widths[-1], sum(network.widths)
-    rows = samples * n_L
-    numbers = network.number_of_parameters + rows * neurons + rows**2
-    numbers += len(parts) * samples**4
-    if {"P", "Q"}.intersection(parts):
-        numbers += rows**2 * (neurons + rows)
-    if {"R", "S", "T", "U"}.intersection(parts):
-        numbers += rows**2 * samples * (neurons + rows)
-    return int(np.clip(_CHUNK_NUMBERS // numbers, 1, _LARGEST_CHUNK))
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The inputs, and Θ^(L) where H1 is measured."""
+        theta = {} if self.kernel_mean is None else {"kernel_mean": self.kernel_mean}
+        return {"x": self.x} | theta
 
+    @classmethod
+    def from_toml(cls, text: str, arrays: Mapping[str, np.ndarray]) -> TangentJob:
+        """The job that `to_toml` and `arrays` describe."""
+        own = tomllib.loads(text)["tangents"]
+        return cls(
+            MLP.from_toml(text),
+            arrays["x"],
+            tuple(own["tensors"]),
+            seed=own["seed"],
+            kernel_mean=arrays.get("kernel_mean"),
+            chunk_members=own["chunk"],
+        )
 
-# --- all members ------------------------------------------------------------------------------
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """The names of the axes."""
+        axes: dict[str, tuple[str, ...]] = {"x": ("sample", "input"), "row": ("number",)}
+        axes |= dict.fromkeys(TENSORS, ("a", "b", "c", "d"))
+        return axes | dict.fromkeys(("G", "H", "H1", "kernel_mean"), ("a", "b"))
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """None of the axes has values."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,13 +242,12 @@ class _Sums:
 
     moments: Moments
     places: dict[str, tuple[slice, tuple[int, ...]]]
-    reference: dict[str, np.ndarray]
 
     def part(self, row: np.ndarray, name: str) -> np.ndarray:
         where, shape = self.places[name]
         return row[where].reshape(shape)
 
-    @functools.cached_property
+    @cached_property
     def row(self) -> Estimate:
         return self.moments.mean()
 
@@ -242,8 +255,9 @@ class _Sums:
         """The average over members."""
         row = self.row
         value, error = self.part(row.value, name), self.part(row.standard_error, name)
-        if name in self.reference:
-            value, error = pairs_to_matrix(self.reference[name] + value), pairs_to_matrix(error)
+        if f"{name}_0" in self.places:
+            reference = self.part(row.value, f"{name}_0")
+            value, error = pairs_to_matrix(reference + value), pairs_to_matrix(error)
         return Estimate(value, error, row.count)
 
     def covariance(self, name: str) -> Estimate:
@@ -251,7 +265,7 @@ class _Sums:
 
         def statistic(count: int, totals: tuple[np.ndarray, ...]) -> np.ndarray:
             row = self.moments.origin + totals[0] / count
-            factors = [self.part(row, factor) for factor in _FACTORS[name]]
+            factors = [self.part(row, factor) for factor in FACTORS[name]]
             return (self.part(row, name) - _product(name, *factors)) * (count / (count - 1))
 
         found = self.moments.jackknife(statistic, 1)
@@ -261,62 +275,29 @@ class _Sums:
         return Estimate(value, error, found.count)
 
 
-def _accumulate(
-    network: MLP,
-    x: np.ndarray,
-    members: int,
-    seed: int,
-    tensors: Sequence[str],
-    progress: Callable[[int, int], object] | None,
-) -> _Sums:
-    sums: _Sums | None = None
-    chunks = sample_tangents(network, x, members=members, seed=seed, tensors=tensors)
-    for found in _grouped(chunks):
-        # Deviations from member 0: products of what does not vary are then exactly 0.
-        reference = _reference(found) if sums is None else sums.reference
-        rows = _rows(found, reference, tensors)
-        flat = np.concatenate([part.reshape(len(part), -1) for part in rows.values()], axis=1)
-        done = 0 if sums is None else sums.moments.count
-        moments = Moments.from_samples(flat, order=1, first=done)
-        if sums is not None:
-            moments = sums.moments.merge(moments)
-        sums = _Sums(moments, _places(rows), reference)
-        if progress is not None:
-            progress(moments.count, members)
-    assert sums is not None  # members ≥ 1 has been checked
-    return sums
-
-
-def _grouped(chunks: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """Small chunks put together: adding to the sums costs as much as one member per batch."""
-    group: list[dict[str, np.ndarray]] = []
-    members = 0
-    for found in chunks:
-        group.append(found)
-        members += len(next(iter(found.values())))
-        if members >= BATCHES:
-            yield {name: np.concatenate([part[name] for part in group]) for name in found}
-            group, members = [], 0
-    if group:
-        yield {name: np.concatenate([part[name] for part in group]) for name in group[0]}
-
-
 def _reference(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """G and H of the first member; 0 where it is not finite, which is then a member that fails."""
     means = {"G": lambda G: G[0], "H": lambda H: H[0].mean(axis=0)}
-    return {name: np.array(means[name](found[name])) for name in means if name in found}
+    near = {name: np.array(means[name](found[name])) for name in means if name in found}
+    return {name: np.where(np.isfinite(value), value, 0.0) for name, value in near.items()}
 
 
 def _rows(
     found: dict[str, np.ndarray], reference: dict[str, np.ndarray], tensors: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The parts of each member, G and H as deviations, and the products behind V, D and A."""
-    rows = dict(found)
+    """The parts of each member, G and H as deviations, and the products behind V, D and A.
+
+    The reference of the deviations comes along, the same in all members and therefore exact.
+    """
+    members = len(next(iter(found.values())))
+    rows = {f"{name}_0": np.tile(value, (members, 1)) for name, value in reference.items()}
+    rows |= found
     if "G" in found:
         rows["G"] = found["G"] - reference["G"]
     if "H" in found:
         rows["H_i"] = found["H"] - reference["H"]
         rows["H"] = rows["H_i"].mean(axis=1)
-    for name, (first, second) in _FACTORS.items():
+    for name, (first, second) in FACTORS.items():
         if name in tensors:
             rows[name] = _product(name, rows[first], rows[second])
     return rows
@@ -331,34 +312,17 @@ def _product(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return (every[..., :, None] * every[..., None, :] - same) / (n_L * (n_L - 1))
 
 
-def _places(rows: dict[str, np.ndarray]) -> dict[str, tuple[slice, tuple[int, ...]]]:
+def _places(
+    network: MLP, samples: int, tensors: Sequence[str]
+) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    """Where in a member's row each part stands, and its shape, from a row of zeros."""
+    pairs = samples * (samples + 1) // 2
+    shapes = {"G": (pairs,), "H": (network.widths[-1], pairs)}
+    zeros = {name: np.zeros((1, *shapes.get(name, [samples] * 4))) for name in parts_of(tensors)}
+    rows = _rows(zeros, _reference(zeros), tensors)
     ends = np.cumsum([part[0].size for part in rows.values()]).tolist()
     spans = zip(rows.items(), [0, *ends[:-1]], ends, strict=True)
     return {name: (slice(start, end), part.shape[1:]) for (name, part), start, end in spans}
-
-
-# --- requests ---------------------------------------------------------------------------------
-
-
-def _check_integers(**given: tuple[int, int]) -> None:
-    for name, (value, smallest) in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise InvalidTypeError(name, value, "expected an integer")
-        if not smallest <= value < 2**32:
-            raise InvalidValueError(name, value, f"expected {smallest} to 2**32 − 1")
-
-
-def _check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
-    unknown = [name for name in tensors if name not in TENSORS]
-    if unknown or len(tensors) == 0:
-        raise InvalidValueError("tensors", tensors, f"expected some of {', '.join(TENSORS)}")
-    paired = [name for name in tensors if name in "ABFPQRSTU"]
-    if paired and network.widths[-1] < 2:
-        allowed = f"{', '.join(paired)} are read off two distinct outputs"
-        raise InvalidValueError("n_L of widths", network.widths[-1], allowed)
-    harmless = samples == 1 and network.activation.is_scale_invariant
-    if {"P", "Q"}.intersection(tensors) and not harmless:
-        check_differentiable(network, 2, "P and Q by automatic differentiation")
 
 
 def _checked_mean(kernel_mean: np.ndarray | None, samples: int) -> np.ndarray:

@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 560, 280
 _DIGITS = 6  # of the numbers stored in a page
 
 
-def _rows(**columns: Sequence[Any] | np.ndarray) -> Any:
+def chart_rows(**columns: Sequence[Any] | np.ndarray) -> Any:
     """Chart data from equally long columns; non-finite numbers become gaps."""
     names = list(columns)
     rows = zip(*(columns[name] for name in names), strict=True)
@@ -33,7 +33,7 @@ def _short(value: Any) -> Any:
     return value
 
 
-def _by_name(
+def distinguished(
     channel: Any, field: str, names: Sequence[str], *, lines: bool = False, **options: Any
 ) -> Any:
     """A channel that tells series apart; channels of one field share one legend."""
@@ -74,7 +74,7 @@ def phase_plane(
         .mark_rule(color=REFERENCE, strokeDash=[2, 3])
         .encode(y=y)
     )
-    data = _rows(
+    data = chart_rows(
         curve=[name for name, (along, _) in curves.items() for _ in along],
         step=np.concatenate([np.arange(len(along)) for along, _ in curves.values()]),
         C_W=np.concatenate([along for along, _ in curves.values()]),
@@ -87,11 +87,11 @@ def phase_plane(
             x=x,
             y=y,
             order="step:Q",
-            color=_by_name(alt.Color, "curve", list(curves), lines=True),
-            strokeDash=_by_name(alt.StrokeDash, "curve", list(curves), lines=True),
+            color=distinguished(alt.Color, "curve", list(curves), lines=True),
+            strokeDash=distinguished(alt.StrokeDash, "curve", list(curves), lines=True),
         )
     )
-    marked = _rows(
+    marked = chart_rows(
         label=list(points),
         C_W=[p[0] for p in points.values()],
         C_b=[p[1] for p in points.values()],
@@ -128,7 +128,7 @@ def flow(
     curves = dict(series) if law is None else {**series, law[0]: law[1]}
     names = list(curves)
     dashes = [[1, 0] if name in series else [6, 4] for name in names]
-    data = _rows(
+    data = chart_rows(
         series=[name for name in names for _ in layers],
         layer=np.tile(layers, len(names)),
         value=np.concatenate(list(curves.values())),
@@ -147,8 +147,8 @@ def flow(
                 scale=_log_scale(values) if log else alt.Scale(zero=False),
                 axis=y_axis,
             ),
-            color=_by_name(alt.Color, "series", names, lines=True),
-            strokeDash=_by_name(alt.StrokeDash, "series", names, lines=True, range=dashes),
+            color=distinguished(alt.Color, "series", names, lines=True),
+            strokeDash=distinguished(alt.StrokeDash, "series", names, lines=True, range=dashes),
             tooltip=["series:N", "layer:Q", alt.Tooltip("value:Q", format=".5g")],
         )
         .properties(width=width, height=HEIGHT)
@@ -181,7 +181,7 @@ def theory_and_ensemble(
     error = np.concatenate([errors[name] for name in names])
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(error > 0, (found - expected) / error, np.nan)
-    data = _rows(
+    data = chart_rows(
         entry=[name for name in names for _ in layers],
         layer=np.tile(layers, len(names)),
         place=np.concatenate([layers + shift for shift in _side_by_side(len(names))]),
@@ -192,8 +192,8 @@ def theory_and_ensemble(
         high=found + 2 * error,
         score=score,
     )
-    base = alt.Chart(data).encode(color=_by_name(alt.Color, "entry", names))
-    shape = _by_name(alt.Shape, "entry", names)
+    base = alt.Chart(data).encode(color=distinguished(alt.Color, "entry", names))
+    shape = distinguished(alt.Shape, "entry", names)
     tooltip = ["entry:N", "layer:Q"] + [
         alt.Tooltip(f"{name}:Q", format=".4g") for name in ("theory", "measured", "error", "score")
     ]

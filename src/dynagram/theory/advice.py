@@ -1,7 +1,8 @@
 """How to initialise and train a network of given activation, width and depth, number by number.
 
 Every number is a `Statement`: its value, what it means, and the equation of the book that gave
-it. The verdict weighs depth against width by the NTK's fluctuation √((A + 2B)/n)/Θ (8.82).
+it. The verdict weighs depth against width by the NTK's fluctuation √((A + 2B)/n)/Θ (8.82), and by
+L/n against r* (A.73), where the information shared by the outputs stops growing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from dynagram.parametrisations import (
 )
 from dynagram.theory.criticality import CriticalPoint, critical_initialisation
 from dynagram.theory.frozen import frozen_kernels
+from dynagram.theory.information.aspect import optimal_variance
+from dynagram.theory.information.depth import SkipAdvice, depth_verdict, skip_advice
 from dynagram.theory.learning_rates import DepthScaledRates, depth_scaled_rates, ntk_shares
 from dynagram.theory.regime import Regime, Verdict, tensor_regime
 from dynagram.theory.tangent_single import TangentFlow, single_input_tangents
@@ -49,7 +52,8 @@ class Advice:
 
     `network` carries C_b, C_W, λ_b, λ_W per layer; `pytorch` the same as standard deviations and
     SGD rates per tensor, for PyTorch's mean-reduced loss at the recommended step. `regime` says
-    whether the finite-width theory holds here, `sweet_spot` whether depth fits width.
+    whether the finite-width theory holds here, `sweet_spot` whether depth fits width by the
+    fluctuation of the NTK, `depth_verdict` by L/n against r*; `residual` is what skips would do.
     """
 
     network: MLP
@@ -60,6 +64,8 @@ class Advice:
     sweet_spot: str
     notes: tuple[str, ...]
     pytorch: StandardParametrisation
+    depth_verdict: str
+    residual: SkipAdvice | None = None
 
     def __getitem__(self, name: str) -> Statement:
         """The statement of that name."""
@@ -88,14 +94,16 @@ def advise(
     inputs: int | None = None,
     loss: str = "mse",
     x: object = None,
+    residual: bool = False,
 ) -> Advice:
     """Critical initialisation, depth-scaled rates, largest stable step and what to expect.
 
     The network has `depth` weight matrices and depth − 1 hidden layers of `width`. Steps are for
     the rows of `x`, trained in full batch; without `x`, for one input with (1/n_0) Σ x² = 1.
-    `inputs` is n_0, taken from `x`, or else `width`. Raises `InvalidValueError` with the reason
-    where the activation has no critical initialisation. Cost: milliseconds, plus the NTK of `x`
-    and its eigenvalues, O(N³).
+    `inputs` is n_0, taken from `x`, or else `width`. `residual` adds what skips between hidden
+    layers would change; the rest stays about the plain network. Raises `InvalidValueError` with
+    the reason where the activation has no critical initialisation. Cost: milliseconds, plus the
+    NTK of `x` and its eigenvalues, O(N³).
 
     >>> advice = advise("relu", width=512, depth=10)
     >>> advice.network.C_W[1], advice.network.lambda_W[1]
@@ -143,7 +151,15 @@ def advise(
         sweet_spot=_sweet_spot(width, numbers["ntk_fluctuation"]),
         notes=_notes(sigma, flow, point, assumed_inputs=x is None and inputs is None),
         pytorch=to_standard(network, numbers["step"] * numbers["pytorch_factor"]),
+        depth_verdict=_depth_verdict(depth, width, numbers.get("optimal_aspect_ratio")),
+        residual=skip_advice(network, typical) if residual else None,
     )
+
+
+def _depth_verdict(depth: int, width: int, r_star: float | None) -> str:
+    if r_star is None:
+        return "no r* is known for this class of activations: see the fluctuation of the NTK"
+    return depth_verdict(depth, width, r_star)
 
 
 def _whole(name: str, value: int, least: int) -> int:
@@ -243,6 +259,12 @@ def _sizes(network: MLP, flow: TangentFlow, point: CriticalPoint) -> list[Statem
         Statement(
             "ntk_shift", abs(last["H1"]) / (n * Theta), "|H^{1}|/(nΘ): shift of E Ĥ", "(9.3)"
         ),
+        Statement(
+            "signal_fluctuation",
+            math.sqrt(last["V"] / n) / last["K"],
+            "√(V/n)/K: relative spread of the mean square of the outputs between initialisations",
+            "(4.76)",
+        ),
         Statement("aspect_ratio", network.depth / n, "L/n", "(A.68)"),
     ]
     if "P" in last:
@@ -259,8 +281,10 @@ def _sizes(network: MLP, flow: TangentFlow, point: CriticalPoint) -> list[Statem
             "scale of L/n where the 1/n series stops being useful: the mutual information of two "
             "halves of the output peaks there at this order"
         )
-        ratio = 4.0 / (20.0 + 3.0 * outputs) / slope
+        ratio = optimal_variance(outputs / 2, outputs / 2) / slope
         statements.append(Statement("optimal_aspect_ratio", ratio, meaning, "(A.73)"))
+        best = "r*·n, the depth at that scale for this width"
+        statements.append(Statement("best_depth", ratio * n, best, "(A.73)"))
     return statements
 
 

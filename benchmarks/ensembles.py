@@ -1,0 +1,288 @@
+"""Training ensembles: against PyTorch, with the number of members, in memory, and on Dask.
+
+1 000 MLPs 8-32-32-1 (tanh), 1 000 full-batch steps of SGD on 16 samples, float32 for all (it is
+PyTorch's default). The peers are a plain PyTorch loop over networks, timed on five and scaled;
+`torch.func` (functional_call, grad, vmap over all members), timed on 200 steps and scaled; and
+JAX written the obvious way (vmap of grad in a scan). Wall time is what counts on a quiet machine;
+CPU time is printed because it still means something on a busy one. Run
+`python benchmarks/ensembles.py`, or one part with `--part training|scaling|memory|dask|kernels`.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import numpy as np
+from peer import HERE
+
+MEMBERS, STEPS, ETA = 1000, 1000, 0.05
+WIDTHS = [8, 32, 32, 1]
+LOOP_MEMBERS = 5
+
+
+def data():
+    x = np.random.default_rng(0).standard_normal((16, 8))
+    return x, np.sin(x[:, :1])
+
+
+def network():
+    from dynagram import MLP
+
+    # One rate for all tensors, as in PyTorch: λ_b = 1 and λ_W = n_{ℓ-1}.
+    return MLP(WIDTHS, "tanh", C_b=0.0, C_W=1.0, lambda_b=1.0, lambda_W=WIDTHS[:-1])
+
+
+def training(steps: int = STEPS, **more):
+    from dynagram import Training
+
+    return Training(steps, ETA, loss="mse-mean", dtype="float32", **{"record": 2} | more)
+
+
+def clock(function, repeats: int) -> dict:
+    """Best of `repeats` after one call to warm up, which is given apart."""
+    start = time.perf_counter()
+    function()
+    first = time.perf_counter() - start
+    wall, cpu = [], []
+    for _ in range(repeats):
+        start, busy = time.perf_counter(), time.process_time()
+        function()
+        wall.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - busy)
+    return {"first_s": first, "wall_s": min(wall), "cpu_s": min(cpu)}
+
+
+# --- the contestants ----------------------------------------------------------------------------
+
+
+def ours(members: int = MEMBERS, repeats: int = 3) -> dict:
+    from dynagram import train_ensemble
+
+    net, how = network(), training()
+    x, y = data()
+    last = {}
+
+    def run():
+        last["loss"] = train_ensemble(net, how, x, y, members=members)["loss"][:, -1]
+
+    times = clock(run, repeats)
+    return times | {"loss": float(np.median(last["loss"]))}
+
+
+def jax_by_the_book(repeats: int = 2) -> dict:
+    import jax
+    import jax.numpy as jnp
+
+    net = network()
+    x, y = (jnp.asarray(a, jnp.float32) for a in data())
+    gradient = jax.vmap(jax.grad(lambda p: jnp.mean((net.apply(p, x) - y) ** 2)))
+
+    @jax.jit
+    def train(params):
+        step = lambda p, _: (jax.tree.map(lambda a, g: a - ETA * g, p, gradient(p)), None)  # noqa: E731
+        return jax.lax.scan(step, params, None, length=STEPS)[0]
+
+    params = jax.vmap(net.init)(jax.random.split(jax.random.key(0), MEMBERS))
+    return clock(lambda: jax.block_until_ready(train(params)), repeats)
+
+
+def torch_model():
+    import torch
+
+    layers = []
+    for n_in, n_out in itertools.pairwise(WIDTHS):
+        layer = torch.nn.Linear(n_in, n_out)
+        torch.nn.init.normal_(layer.weight, std=n_in**-0.5)
+        torch.nn.init.zeros_(layer.bias)
+        layers += [layer, torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def torch_loop() -> dict:
+    """As one would write it; the time of a few networks, scaled to all."""
+    import torch
+
+    torch.manual_seed(0)
+    x, y = (torch.tensor(a, dtype=torch.float32) for a in data())
+    losses = []
+
+    def run():
+        for _ in range(LOOP_MEMBERS):
+            model = torch_model()
+            optimiser = torch.optim.SGD(model.parameters(), lr=ETA)
+            for _ in range(STEPS):
+                optimiser.zero_grad()
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                loss.backward()
+                optimiser.step()
+            losses.append(loss.item())
+
+    times = {name: value * MEMBERS / LOOP_MEMBERS for name, value in clock(run, 2).items()}
+    return times | {"loss": float(np.median(losses))}
+
+
+def torch_vmap() -> dict:
+    """torch.func on all members at once; a fifth of the steps, scaled: every step is the same."""
+    import torch
+    from torch.func import functional_call, grad, stack_module_state, vmap
+
+    torch.manual_seed(0)
+    x, y = (torch.tensor(a, dtype=torch.float32) for a in data())
+    models = [torch_model() for _ in range(MEMBERS)]
+    start, buffers = stack_module_state(models)
+    base = torch_model().to("meta")
+
+    def loss(params, state):
+        return torch.nn.functional.mse_loss(functional_call(base, (params, state), (x,)), y)
+
+    gradient = vmap(grad(loss))
+
+    def run():
+        params = {name: value.detach().clone() for name, value in start.items()}
+        with torch.no_grad():
+            for _ in range(STEPS // 5):
+                slope = gradient(params, buffers)
+                for name, value in params.items():
+                    value.sub_(slope[name], alpha=ETA)
+
+    return {name: 5 * value for name, value in clock(run, 2).items()}
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+def part_training() -> dict:
+    contestants = {"ours": ours, "JAX, vmap and scan": jax_by_the_book, "torch.func": torch_vmap,
+                   "PyTorch loop": torch_loop}  # fmt: skip
+    report = {}
+    for name, contestant in contestants.items():
+        report[name] = contestant()
+        row, base = report[name], report["ours"]
+        ratios = [row[key] / base[key] for key in ("wall_s", "cpu_s")]
+        print(
+            f"{name:20s} wall {row['wall_s']:7.2f} s  cpu {row['cpu_s']:7.2f} s   "
+            f"ratio to ours: wall {ratios[0]:6.2f}, cpu {ratios[1]:6.2f}",
+            flush=True,
+        )
+    first = report["ours"]["first_s"] - report["ours"]["wall_s"]
+    print(f"ours, compilation and imports, once: {first:.1f} s")
+    return report
+
+
+def part_scaling() -> dict:
+    """Seconds per member should not depend on how many there are."""
+    rows = []
+    for members in (250, 500, 1000, 2000, 4000):
+        row = {"members": members} | ours(members, repeats=2)
+        rows.append(row)
+        per = {key: 1e3 * row[key] / members for key in ("wall_s", "cpu_s")}
+        print(f"{members:5d} members: {row['wall_s']:6.2f} s, per member "
+              f"{per['wall_s']:.3f} ms wall, {per['cpu_s']:.3f} ms cpu", flush=True)  # fmt: skip
+    return {"rows": rows}
+
+
+MEMORY = """
+import resource, sys
+sys.path.insert(0, {here!r})
+from ensembles import data, network, training
+from dynagram import train_ensemble
+x, y = data()
+how = training(50, record=10)
+found = train_ensemble(network(), how, x, y, members={members}, keep_members=False,
+                       observables=["loss", "outputs"], covariances=["outputs"])
+assert found.mean("outputs").count == {members}
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def part_memory() -> dict:
+    """Peak memory of a process that trains M members and keeps mean and covariance of z."""
+    rows = []
+    for members in (2000, 8000, 32000):
+        script = MEMORY.format(here=str(HERE), members=members)
+        child = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+        rows.append({"members": members, "peak_MB": int(child.stdout)})
+        print(f"{members:6d} members: peak {rows[-1]['peak_MB']} MB", flush=True)
+    return {"rows": rows}
+
+
+def part_dask() -> dict:
+    """The same job of one-second chunks in this process and on a local Dask cluster, both warm."""
+    from distributed import Client, LocalCluster
+
+    from dynagram.ensembles.engine import run_job
+    from dynagram.ensembles.train import TrainingJob
+
+    workers, chunks = 2, 16
+    x, y = data()
+    job = TrainingJob(network(), training(), x, y, chunk_members=280)
+    run_job(job, members=280)
+    start = time.perf_counter()
+    run_job(job, members=280 * chunks)
+    here = time.perf_counter() - start
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        executor = client.get_executor(pure=False)
+        run_job(job, members=280 * 2 * workers, executor=executor)
+        start = time.perf_counter()
+        run_job(job, members=280 * chunks, executor=executor)
+        dask = time.perf_counter() - start
+    chunk = here * workers / chunks
+    print(f"{chunks} chunks of {chunk:.2f} s on one core: here {here:.2f} s, Dask {dask:.2f} s, "
+          f"overhead {100 * (dask / here - 1):.1f} %")  # fmt: skip
+    return {"chunk_s": chunk, "here_s": here, "dask_s": dask}
+
+
+def part_kernels() -> dict:
+    """10⁶ networks at initialisation, width 30, depth 4, three inputs: V and its error."""
+    from dynagram import MLP, measure_kernels
+
+    net = MLP([3, 30, 30, 30, 1], "tanh", C_b=0.1, C_W=1.0)
+    start, busy = time.perf_counter(), time.process_time()
+    found = measure_kernels(net, np.eye(3) + 0.2, members=10**6, seed=0, tensors=("V",))
+    seconds, cpu = time.perf_counter() - start, time.process_time() - busy
+    V = found.V
+    assert V is not None
+    worst = float(np.max(V.standard_error[-1]) / np.max(np.abs(V.value[-1])))
+    diagonal = [V.value[-1][a, a, a, a] for a in range(3)]
+    errors = [V.standard_error[-1][a, a, a, a] for a in range(3)]
+    relative = float(np.max(np.array(errors) / np.array(diagonal)))
+    print(
+        f"10^6 networks: {seconds:.1f} s (cpu {cpu:.1f} s), V_aaaa of the output to "
+        f"{100 * relative:.2f} %, largest error {100 * worst:.2f} % of the largest entry"
+    )
+    return {"wall_s": seconds, "cpu_s": cpu, "relative_error": relative}
+
+
+PARTS = {"training": part_training, "scaling": part_scaling, "memory": part_memory,
+         "dask": part_dask, "kernels": part_kernels}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=PARTS, action="append")
+    options = parser.parse_args()
+    path = HERE / "results" / "ensembles.json"
+    path.parent.mkdir(exist_ok=True)
+    report = json.loads(path.read_text()) if path.exists() else {}
+    cores = len(os.sched_getaffinity(0))
+    report["machine"] = {"cores": cores, "processor": platform.processor() or platform.machine()}
+    for name in options.part or PARTS:
+        load = os.getloadavg()[0]
+        print(f"--- {name} ({cores} cores, load {load:.1f})", flush=True)
+        report[name] = PARTS[name]() | {"load": load}
+        path.write_text(json.dumps(report, indent=1))
+    print(f"written to benchmarks/results/{path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Where the saddle-escape paper and the numbers disagree: each line is one of docs/errata.md."""
+
+import jax
+import jax.numpy as jnp
+
+from dynagram.networks import MLP
+from dynagram.observables.imbalance import (
+    homogeneity_deficit,
+    imbalance_matrix,
+    imbalance_matrix_drift,
+)
+from dynagram.theory.saddle import (
+    BlockNetwork,
+    SymmetricNetwork,
+    balanced_escape_time,
+    block_escape,
+    chain_moment,
+    profile_escape_times,
+    reduced_escape_time,
+    universal_time,
+)
+
+
+def line(equation, quantity, printed, found):
+    print(f"{equation:10} {quantity:46} printed {printed:>8}   found {found:>8}")
+
+
+def matrix_forms():
+    """Largest errors of the printed and the corrected Corollary 12, against the flow itself."""
+    network = MLP([3, 4, 1], "tanh", C_b=0.0, C_W=2.0, lambda_b=0.0, lambda_W=[3.0, 4.0])
+    keys = jax.random.split(jax.random.key(0), 3)
+    params = network.init(keys[0])
+    x, y = jax.random.normal(keys[1], (20, 3)), jax.random.normal(keys[2], (20, 1))
+
+    def loss(theta):
+        return 0.5 * jnp.mean(jnp.sum((network.apply(theta, x) - y) ** 2, axis=1))
+
+    ways = jax.tree.map(lambda g: -g, jax.grad(loss)(params))
+    ways = tuple(layer._replace(b=0 * layer.b) for layer in ways)
+    _, (true,) = jax.jvp(lambda theta: imbalance_matrix(network, theta), (params,), (ways,))
+    (corrected,) = imbalance_matrix_drift(network, params, x, y)
+    z, f = network.preactivations(params, x)
+    back = (f - y) / len(x) @ params[1].W
+    product = back.T @ homogeneity_deficit(network.activation, z)
+    published = product + product.T
+    scale = jnp.max(jnp.abs(true))
+    return [float(jnp.max(jnp.abs(form - true)) / scale) for form in (published, corrected)]
+
+
+with jax.enable_x64(True):
+    wrong, right = matrix_forms()
+# The corrected form is exact: its error is rounding, of a digit that differs between machines.
+line("Cor. 12", "error of the matrix form, over its size", f"{wrong:.3f}", f"{right:.3f}")
+
+network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
+misread = balanced_escape_time(network.K / network.width, 4, 0.02, 0.3)
+time = reduced_escape_time(network, 0.3)
+line("(7), (11)", "escape time with the constant of another clock", f"{misread:.1f}", f"{time:.1f}")
+
+gelu = SymmetricNetwork.balanced("gelu", depth=4, width=64, scale=0.003)
+kind = gelu.activation_class
+gamma = 3 * (2 * kind.a_q) ** 2 / (2 * kind.alpha * kind.h)
+slope = (universal_time(gelu, 0.5, reduced_escape_time(gelu, 0.5)) - 1) / 0.003
+line("(38)", "first correction of gelu, times 1/ε", f"{-2 * gamma:.2f}", f"{slope:.2f}")
+
+sigmoid = SymmetricNetwork.balanced("sigmoid", depth=4, width=64, scale=0.05)
+law = balanced_escape_time(sigmoid.K, 4, 0.05, 0.3)
+time = reduced_escape_time(sigmoid, 0.3)
+line("C.4", "escape time of class D, sigmoid", f"{law:.1f}", f"{time:.1f}")
+
+moments = [chain_moment("tanh", 4, 0.05, weighted=weighted) for weighted in (False, True)]
+line("(52)", "chain moment at scale 0.05", *(f"{m:.5f}" for m in moments))
+
+one = BlockNetwork("tanh", depth=4, betas=(1.0,), block_size=20)
+balanced = SymmetricNetwork.balanced("tanh", depth=4, width=20, scale=0.05)
+ratio = profile_escape_times(one, 0.05, 2.0)[0] / reduced_escape_time(balanced, 0.1)
+line("(53)", "profile law over flow, balanced start", "1.00", f"{ratio:.2f}")
+
+blocks = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20, spacing=0.42)
+times = [
+    float(block_escape(closure, blocks.aligned(0.05), 0.3).time)
+    for closure in (blocks.closed(()), blocks)
+]
+line("App. E", "escape of three modes, decoupled and exact", *(f"{t:.3f}" for t in times))

@@ -1,0 +1,116 @@
+"""Files that survive: written whole or not at all; and a lock for one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dynagram.errors import DynagramError
+
+
+class RunError(DynagramError):
+    """A stored run cannot be used or continued; the message names the cause and the remedy."""
+
+
+def write_durably(path: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
+    """Write `data` to a neighbour of `path`, bring it to the disk, then rename.
+
+    Whatever happens in between (an exception, SIGKILL), `path` holds the old contents or the new,
+    never a part. After a loss of power it may hold the old until `sync_folder` was called.
+    `sync=False` is for files that may be lost then. Raises `OSError` when the disk is full; the
+    neighbour is removed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_durably(Path(folder) / "a.txt", b"whole")
+    ...     print((Path(folder) / "a.txt").read_bytes(), os.listdir(folder))
+    b'whole' ['a.txt']
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "wb", buffering=0) as file:
+            _write_all(file, memoryview(data))
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _write_all(file: Any, data: memoryview) -> None:
+    written = 0
+    while written < len(data):  # an unbuffered write may take a part only, when the disk fills up
+        written += file.write(data[written:])
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in `folder` to the disk, where the system can open folders."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Lock:
+    """A file that one process can hold; the system releases it however the process ends.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, Lock(Path(folder) / "lock"):
+    ...     try:
+    ...         Lock(Path(folder) / "lock").__enter__()
+    ...     except RunError as error:
+    ...         print(str(error).replace(folder, "RUN").replace(str(os.getpid()), "123"))
+    RUN is in use by process 123: wait for it, or stop it and resume
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._file: Any = None
+
+    def __enter__(self) -> Lock:
+        # Python does not pass the descriptor on, so that workers cannot keep the lock alive.
+        file = open(self.path, "a+b")
+        try:
+            _lock(file)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read(32).decode("ascii", "replace").strip() or "another"
+            file.close()
+            raise RunError(
+                f"{self.path.parent} is in use by process {holder}: "
+                "wait for it, or stop it and resume"
+            ) from error
+        with contextlib.suppress(OSError):  # the number is a courtesy, a full disk no obstacle
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
+        self._file = file
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._file = None
+
+
+def _lock(file: Any) -> None:
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        import msvcrt  # locks bytes: take one far behind the text
+
+        file.seek(1 << 20)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore

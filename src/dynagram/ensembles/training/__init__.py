@@ -1,0 +1,1 @@
+"""The parts of `dynagram.ensembles.train`: specification, losses, batches, loops, failures."""

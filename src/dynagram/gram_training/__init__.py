@@ -1,0 +1,1 @@
+"""Gram-only training: optimiser steps whose part that leaves WᵀW unchanged is rotated away."""

@@ -1,0 +1,162 @@
+"""What a network may be made of: widths, activations, variances and inputs, checked one by one."""
+
+from __future__ import annotations
+
+import math
+import operator
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from dynagram.activations import Activation, activation
+from dynagram.errors import InvalidTypeError, InvalidValueError
+
+# What the constructor takes. At run time it validates by itself, with clearer messages.
+if TYPE_CHECKING:
+    Widths = Sequence[int] | np.ndarray
+    PerLayer = float | Sequence[float] | np.ndarray
+    ActivationLike = str | Callable[..., Any] | Activation
+else:
+    Widths = PerLayer = ActivationLike = object
+
+
+def check_inputs(x: object, n_0: int, name: str = "x") -> Float[np.ndarray, "samples n_0"]:
+    """`x` as float64 (N, n_0), refused when empty, of another shape, or not finite.
+
+    >>> check_inputs([[1, 2], [3, 4]], 2)
+    array([[1., 2.], [3., 4.]])
+    """
+    try:
+        raw = np.asarray(x)
+        inputs = raw.astype(np.float64) if raw.dtype.kind in "biuf" else None
+    except (TypeError, ValueError):
+        inputs = None
+    if inputs is None:
+        raise InvalidTypeError(name, shortened(repr(x)), "expected a rectangular array of reals")
+    if inputs.ndim != 2 or inputs.shape[1] != n_0 or inputs.shape[0] == 0:
+        allowed = f"expected (samples, {n_0}) with at least one sample, one per row"
+        raise InvalidValueError(f"shape of {name}", inputs.shape, allowed)
+    finite = np.isfinite(inputs)
+    if not np.all(finite):
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise InvalidValueError(
+            f"{name}[{row}, {column}]", float(inputs[row, column]), "not finite"
+        )
+    return inputs
+
+
+def checked_widths(widths: object) -> tuple[int, ...]:
+    """(n_0, …, n_L) as a tuple of at least two integers ≥ 1."""
+    values = as_list(widths)
+    if values is None:
+        raise InvalidTypeError("widths", widths, "expected a sequence (n_0, …, n_L) of integers")
+    if len(values) < 2:
+        raise InvalidValueError("widths", values, "at least input and output, (n_0, n_1), needed")
+    checked = []
+    for index, value in enumerate(values):
+        name = f"n_{index} of widths"
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise InvalidTypeError(name, value, "a width must be an integer ≥ 1")
+        number = operator.index(value)
+        if number < 1:
+            raise InvalidValueError(name, number, "a width must be an integer ≥ 1")
+        checked.append(number)
+    return tuple(checked)
+
+
+def checked_activation(spec: object) -> Activation:
+    """The activation meant by `spec`, refusing in one line what cannot be one."""
+    if not (isinstance(spec, str) or callable(spec)):
+        raise InvalidTypeError("activation", spec, "expected a name or a callable")
+    return activation(spec)
+
+
+def per_layer(
+    name: str, value: object, depth: int, allowed: str, *, positive: bool = False
+) -> tuple[float, ...]:
+    """`value` as one float per layer, ≥ 0, or > 0 if `positive`; `allowed` says so in words."""
+    values = as_list(value)
+    if values is None:
+        return (checked_number(name, value, allowed, positive=positive),) * depth
+    if len(values) != depth:
+        expected = f"one number, or one per layer: {depth} expected, {len(values)} given"
+        raise InvalidValueError(name, values, expected)
+    return tuple(
+        checked_number(f"{name} of layer {index + 1}", entry, allowed, positive=positive)
+        for index, entry in enumerate(values)
+    )
+
+
+def checked_number(name: str, value: object, allowed: str, *, positive: bool = False) -> float:
+    """`value` as a finite float ≥ 0, or > 0 if `positive`; `allowed` is the complaint."""
+    number = checked_real(name, value)
+    if number < 0 or (positive and number == 0):
+        raise InvalidValueError(name, number, allowed)
+    return number
+
+
+def checked_real(name: str, value: object) -> float:
+    """`value` as a finite float of either sign."""
+    try:
+        if isinstance(value, bool | np.bool_ | str | bytes):
+            raise TypeError
+        number = float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidTypeError(name, value, "expected a real number") from error
+    if not math.isfinite(number):
+        raise InvalidValueError(name, number, "must be finite")
+    return number + 0.0  # -0.0 becomes 0.0
+
+
+def checked_dtype(dtype: DTypeLike | None) -> np.dtype:
+    """A real floating-point dtype that JAX can use now; its default for None."""
+    if dtype is None:
+        return jnp.result_type(float)
+    wanted = jnp.dtype(dtype)
+    if not jnp.issubdtype(wanted, jnp.floating):
+        raise InvalidValueError("dtype", str(wanted), "expected a real floating-point type")
+    if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+        raise InvalidValueError(
+            "dtype", str(wanted), "64-bit JAX is off; enclose the call in jax.enable_x64(True)"
+        )
+    return wanted
+
+
+def as_list(value: object) -> list[Any] | None:
+    """The entries of a sequence or array; None for anything else, so for a single number."""
+    if isinstance(value, np.ndarray | jax.Array):
+        value = np.asarray(value).tolist()
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else None
+
+
+def collapsed(values: tuple[float, ...]) -> str:
+    """One number where all layers agree, else the list; by repr, so that reading back is exact."""
+    return repr(values[0]) if len(set(values)) == 1 else repr(list(values))
+
+
+def shortened(text: str) -> str:
+    """At most 60 characters of `text`, for messages."""
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def network_table(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:
+    """The `[network]` table of a TOML text, its keys checked; other tables are left to others."""
+    try:
+        table = tomllib.loads(text).get("network")
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValueError("TOML", shortened(text), f"cannot be read: {error}") from error
+    if not isinstance(table, dict):
+        raise InvalidValueError("TOML", shortened(text), "has no [network] table")
+    if unknown := [key for key in table if key not in known]:
+        raise InvalidValueError(
+            "[network]", ", ".join(unknown), f"unknown key; known: {', '.join(known)}"
+        )
+    if missing := [key for key in required if key not in table]:
+        raise InvalidValueError("[network]", ", ".join(missing), "this key must be given")
+    return table

@@ -1,0 +1,95 @@
+"""Files of weights: .npz, .safetensors, and PyTorch state dicts read with `weights_only=True`.
+
+Nothing is unpickled and nothing named in a file is imported.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynagram.errors import InvalidValueError, MissingExtraError
+
+SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+# Where training scripts keep the state dict inside a checkpoint.
+_NESTS = ("state_dict", "model_state_dict", "model", "net", "network", "params", "module")
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file by name, in the file's order.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "net.npz", W=np.ones((3, 2)))
+    ...     list(read_tensors(Path(folder) / "net.npz"))
+    ['W']
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InvalidValueError("weights", str(path), f"expected a file {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        raise InvalidValueError("weights", str(path), "no such file")
+    if suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+            raise InvalidValueError(
+                "weights", str(path), "not an archive of arrays saved with numpy.savez"
+            ) from error
+    return _read_safetensors(path) if suffix == ".safetensors" else _read_torch(path)
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import ml_dtypes  # noqa: F401  a part of JAX; teaches NumPy the name bfloat16
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("safetensors", "torch") from error
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        raise InvalidValueError("weights", str(path), f"not a safetensors file: {error}") from error
+    return {name: _as_float(values) for name, values in tensors.items()}
+
+
+def _read_torch(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("torch", "torch") from error
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever the unpickler stumbles over, the file is not usable
+        reason = "not a PyTorch state dict that loads with weights_only=True (save a state_dict)"
+        raise InvalidValueError("weights", str(path), reason) from error
+    tensors = _state_dict(loaded, torch.Tensor)
+    if tensors is None:
+        raise InvalidValueError("weights", str(path), "no state dict of tensors in this file")
+    return {name: _from_torch(values, torch) for name, values in tensors.items()}
+
+
+def _state_dict(loaded: Any, kind: type) -> Mapping[str, Any] | None:
+    """The mapping of names to tensors, at the top or one level down under a usual name."""
+    if not isinstance(loaded, Mapping) or not loaded:
+        return None
+    if all(isinstance(value, kind) for value in loaded.values()):
+        return loaded
+    nested = [_state_dict(loaded[name], kind) for name in _NESTS if name in loaded]
+    nested = [found for found in nested if found is not None]
+    return nested[0] if len(nested) == 1 else None
+
+
+def _from_torch(values: Any, torch: Any) -> np.ndarray:
+    values = values.detach()
+    return (values.to(torch.float64) if values.is_floating_point() else values).numpy()
+
+
+def _as_float(values: np.ndarray) -> np.ndarray:
+    """bfloat16, which NumPy knows as a foreign type, as float64."""
+    return values.astype(np.float64) if values.dtype.name == "bfloat16" else values

@@ -1,0 +1,94 @@
+"""Bayesian order 1/n against the exact finite-width posterior.
+
+Measured coefficients n(exact − infinite width) at widths n and 2n are extrapolated, 2c(2n) − c(n),
+which removes the next order. Every entry of log evidence, mean, covariance and hidden shifts must
+agree within 4 standard errors, and the errors must be small enough to see a factor of two.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+
+from dynagram.comparison import compare
+from dynagram.ensembles.statistics import Estimate
+from dynagram.networks import MLP
+from dynagram.theory.bayes import (
+    exact_posterior,
+    finite_posterior,
+    infinite_posterior,
+    representation_shift,
+)
+
+X = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7], [0.9, -0.2, 0.5]])
+Y = np.array([[0.9, 0.3], [-0.5, 1.1]])
+# Activation, C_b, C_W, hidden widths, targets, noise, members.
+CASES = {
+    "one hidden layer": ("sin", 0.1, 1.6, (64,), Y, 0.0, 60_000),
+    "unequal widths": ("sin", 0.1, 1.6, (96, 48), Y, 0.0, 70_000),
+    "noise": ("tanh", 0.2, 1.5, (40,), 2 * Y[:, :1], 0.2, 60_000),
+}
+
+
+@functools.cache
+def measured(name, factor):
+    """n(exact − ∞) at `factor` times the widths, with standard errors, by name."""
+    sigma, C_b, C_W, hidden, y, noise, members = CASES[name]
+    hidden = [int(factor * n) for n in hidden]
+    network = MLP([3, *hidden, y.shape[1]], sigma, C_b, C_W)
+    options = {"members": members, "seed": 10 + int(2 * factor), "noise": noise}
+    exact = exact_posterior(network, X[:2], y, X[2:], **options)
+    infinite = infinite_posterior(network, X[:2], y, X[2:], noise=noise)
+    spread = infinite.covariance[:, None, :, None] * np.eye(y.shape[1])[None, :, None, :]
+    n = hidden[-1]
+    return {
+        "log evidence": scaled(exact.log_evidence, n, infinite.log_evidence),
+        "mean": scaled(exact.mean, n, infinite.mean),
+        "covariance": scaled(exact.covariance, n, spread),
+        "hidden layers": scaled(exact.activation_shift, np.array(hidden)[:, None, None], 0.0),
+    }
+
+
+def scaled(estimate, factor, origin):
+    value = np.asarray(factor * (estimate.value - origin))
+    return Estimate(value, np.asarray(factor * estimate.standard_error), estimate.count)
+
+
+def predicted(name):
+    sigma, C_b, C_W, hidden, y, noise, _ = CASES[name]
+    network = MLP([3, *hidden, y.shape[1]], sigma, C_b, C_W)
+    theory = finite_posterior(network, X[:2], y, X[2:], noise=noise)
+    return {
+        "log evidence": np.asarray(theory.log_evidence.correction),
+        "mean": theory.mean_correction,
+        "covariance": theory.covariance_correction,
+        "hidden layers": representation_shift(network, X[:2], y, X[2:], noise=noise).activations,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_exact_posterior(name):
+    narrow, wide = measured(name, 1), measured(name, 2)
+    for quantity, prediction in predicted(name).items():
+        one, two = narrow[quantity], wide[quantity]
+        error = np.asarray(np.hypot(one.standard_error, 2 * two.standard_error))
+        estimate = Estimate(np.asarray(2 * two.value - one.value), error, one.count)
+        result = compare(prediction, estimate, name=quantity)
+        assert result.ok(), result
+        # Half or twice the largest entry would show.
+        assert np.max(np.abs(prediction)) > 6 * np.max(error), (quantity, prediction, error)
+
+
+def test_what_is_left_of_the_evidence_falls_with_the_square_of_the_width():
+    name, residuals, errors = "one hidden layer", [], []
+    coefficient = predicted(name)["log evidence"]
+    for factor in (0.5, 1):
+        found = measured(name, factor)["log evidence"]
+        residuals.append(found.value - coefficient)
+        errors.append(found.standard_error)
+    ratio = residuals[0] / residuals[1]
+    error = abs(ratio) * np.hypot(errors[0] / residuals[0], errors[1] / residuals[1])
+    # n × residual halves when n doubles; the order after next adds a few per cent.
+    assert abs(ratio - 2.0) < 3 * error + 0.2, (ratio, error)
+    assert error < 0.3

@@ -1,0 +1,84 @@
+"""`dynagram reproduce`: prints what held, writes tables and figures, exit code 1 on a failure."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import dynagram.experiments as experiments
+from dynagram.cli import app
+from dynagram.experiments import Experiment, Result, Settings, Statement
+
+
+def fake(passed):
+    def run(settings):
+        from dynagram.report.export import alt
+
+        rows = alt.Data(values=[{"x": 1, "y": settings.seed}])
+        chart = alt.Chart(rows).mark_point().encode(x="x:Q", y="y:Q")
+        statements = (
+            Statement("two is two", True, "2 = 2"),
+            Statement("the law holds", passed, "1.02 ± 0.01"),
+        )
+        return Result(statements, {"numbers": {"x": [1, 2], "y": [0.5, 0.25]}}, {"plot": chart})
+
+    return Experiment("toy", "a toy", "nowhere", run)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    def install(passed=True):
+        monkeypatch.setattr(experiments, "experiment", lambda _: fake(passed))
+
+    return install
+
+
+def invoke(*arguments):
+    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["reproduce", *arguments])
+
+
+def test_statements_are_printed_with_their_numbers(toy):
+    toy()
+    result = invoke("toy")
+    assert result.exit_code == 0
+    assert "the law holds\n       1.02 ± 0.01" in result.stdout
+    assert "2 of 2 statements hold" in result.stdout
+
+
+def test_a_failed_statement_gives_exit_code_one(toy):
+    toy(passed=False)
+    result = invoke("toy", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["passed"] is False
+    assert [s["passed"] for s in answer["statements"]] == [True, False]
+    assert answer["tables"]["numbers"] == {"x": [1, 2], "y": [0.5, 0.25]}
+
+
+def test_tables_and_figures_are_written(toy, tmp_path):
+    toy()
+    assert invoke("toy", "--output", str(tmp_path / "deep" / "folder")).exit_code == 0
+    folder = tmp_path / "deep" / "folder"
+    assert sorted(p.name for p in folder.iterdir()) == ["numbers.csv", "plot.png", "plot.svg"]
+    assert (folder / "numbers.csv").read_text() == "x,y\n1,0.5\n2,0.25\n"
+
+
+def test_without_a_name_the_experiments_are_listed():
+    result = invoke("--json")
+    listed = json.loads(result.stdout)
+    assert list(listed) == experiments.experiment_names()
+    assert all(entry["summary"] for entry in listed.values())
+
+
+def test_an_unknown_name_and_a_missing_folder_are_refused():
+    result = invoke("nosuch")
+    assert result.exit_code == 2
+    assert "expected one of" in result.stderr
+    name = experiments.experiment_names()[0]
+    assert invoke(name, "--data", "/no/such/folder").exit_code == 2
+
+
+def test_the_registry_names_agree_with_the_experiments():
+    for name in experiments.experiment_names():
+        assert experiments.experiment(name).name == name
+    assert Settings().seed == 0

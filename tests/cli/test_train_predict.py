@@ -1,0 +1,70 @@
+"""`dynagram train-predict`: the numbers of the library, the keys of its JSON, one-line errors."""
+
+import numpy as np
+import pytest
+
+from dynagram.networks import MLP
+from dynagram.theory.training.finite import predict_trained
+
+X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
+Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
+T = np.array([[1.5, 1.0, 1.4]])
+TEXT = """[network]
+widths = [3, 64, 2]
+activation = "{activation}"
+C_b = 0.1
+C_W = 1.2
+lambda_b = 0.5
+[data]
+train_x = "x.npy"
+train_y = "y.npy"
+test_x = "t.npy"
+[training]
+algorithm = "gd"
+eta = {eta}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    for name, array in {"x": X, "y": Y, "t": T}.items():
+        np.save(tmp_path / f"{name}.npy", array)
+
+    def write(activation="tanh", eta=0.4):
+        path = tmp_path / "run.toml"
+        path.write_text(TEXT.format(activation=activation, eta=eta))
+        return path
+
+    return write
+
+
+def test_json_holds_what_the_library_says(answer, config):
+    found = answer("train-predict", config(), "--json")
+    net = MLP([3, 64, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+    expected = predict_trained(net, X, Y, T, eta=0.4)
+    for key in (
+        "mean_infinite", "mean_correction", "mean",
+        "covariance_infinite", "covariance_correction", "std",
+    ):  # fmt: skip
+        np.testing.assert_allclose(found[key], getattr(expected, key), rtol=1e-10, atol=1e-14)
+    assert np.shape(found["covariance_correction"]) == (1, 2, 1, 2)
+    assert found["regime"]["verdict"] == expected.regime.verdict
+
+
+@pytest.mark.slow
+def test_simulation_stands_beside_the_prediction(answer, run, config):
+    found = answer("train-predict", config(), "--simulate", 512, "--json")
+    simulation = found["simulation"]
+    assert simulation["members"] == 512
+    assert np.max(np.abs(simulation["mean_z"])) < 4
+    assert np.shape(simulation["covariance_standard_error"]) == (1, 2, 1, 2)
+    printed = run("train-predict", config(), "--simulate", 512).stdout
+    assert "measured" in printed
+    assert "std 1/n" in printed
+
+
+def test_refusals_take_one_line(complaint, config, tmp_path):
+    assert "no such file" in complaint("train-predict", tmp_path / "none.toml")
+    assert "2/λ_max" in complaint("train-predict", config(eta=50.0))
+    assert "at a kink" in complaint("train-predict", config(activation="relu"))
+    assert "even number" in complaint("train-predict", config(), "--simulate", 513)

@@ -1,0 +1,213 @@
+"""Runs that are killed: real processes, real signals, and results that are the same to the bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dynagram.cli import app
+from dynagram.ensembles.engine import resume_run, run_job
+from dynagram.ensembles.jobs import pack
+from dynagram.ensembles.simulation import InitialJob
+from dynagram.networks import MLP
+
+NETWORK = MLP((3, 10, 8, 2), "tanh", C_b=0.1, C_W=1.2)
+X = np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]])
+OPTIONS = ["--widths", "3,10,8,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
+CHUNK, MEMBERS = 64, 64 * 120 + 10
+PATIENCE = 120.0  # seconds, on a machine that is busy with other things
+
+
+def results(path):
+    """The results of a run, file by file."""
+    below = sorted(p for part in ("arrays", "chunks") for p in (path / part).rglob("*"))
+    return {str(p.relative_to(path)): p.read_bytes() for p in below if p.is_file()}
+
+
+def same(found, expected):
+    assert found.members == expected.members
+    mine, theirs = pack(found.moments), pack(expected.moments)
+    assert mine.keys() == theirs.keys()
+    for name, array in theirs.items():
+        np.testing.assert_array_equal(mine[name], array)
+
+
+def wait_for(condition, process=None):
+    """Until it holds; fails when the process ended before or patience did."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def chunks(path):
+    return len(list((path / "chunks").glob("*.json")))
+
+
+def dynagram(*arguments, **options):
+    command = [sys.executable, "-c", "from dynagram.cli import main; main()", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """An uninterrupted run of the command in this process."""
+    folder = tmp_path_factory.mktemp("runs") / "unbroken"
+    job = InitialJob(NETWORK, X, ("K", "V"), seed=7).in_chunks(CHUNK)
+    return folder, run_job(job, members=MEMBERS, folder=folder)
+
+
+@pytest.mark.slow
+def test_killed_three_times_at_random_and_resumed(tmp_path, unbroken):
+    expected, outcome = unbroken
+    np.save(tmp_path / "x.npy", X)
+    run, random = tmp_path / "run", np.random.default_rng()
+    begin = ["simulate", "-i", tmp_path / "x.npy", *OPTIONS, "--tensors", "K,V", "--seed", 7]
+    begin += ["--members", MEMBERS, "--chunk", CHUNK, "--run", run]
+    for arguments in (begin, ["simulate", "--resume", run], ["simulate", "--resume", run]):
+        done = chunks(run)
+        process = dynagram(*arguments)
+        wait_for(lambda done=done: chunks(run) > done, process)
+        if arguments is begin:  # while it runs, nobody else may; held, or it might end meanwhile
+            process.send_signal(signal.SIGSTOP)
+            second = dynagram("simulate", "--resume", run)
+            _, complaint = second.communicate(timeout=PATIENCE)
+            assert second.returncode == 2
+            assert f"error: {run} is in use by process {process.pid}" in complaint
+            assert complaint.count("\n") == 1
+        time.sleep(0.3 * random.random())
+        process.kill()
+        process.wait(PATIENCE)
+        process.stdout.close(), process.stderr.close()
+    done = chunks(run)
+    assert 3 <= done < chunks(expected)
+    same(resume_run(run), outcome)
+    assert results(run) == results(expected)
+    assert json.loads((run / "status.json").read_text())["state"] == "complete"
+
+
+@pytest.mark.slow
+def test_processes_of_which_one_is_killed(unbroken, tmp_path):
+    """The pool breaks; what was on its way is computed again."""
+    import multiprocessing
+
+    expected, outcome = unbroken
+    killed = []
+
+    def kill(progress):
+        if not killed and progress.done > 10 * CHUNK:
+            killed.append(multiprocessing.active_children()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    job = InitialJob(NETWORK, X, ("K", "V"), seed=7).in_chunks(CHUNK)
+    folder = tmp_path / "run"
+    found = run_job(job, members=MEMBERS, folder=folder, executor="process:2", progress=kill)
+    assert killed
+    same(found, outcome)
+    assert results(folder) == results(expected)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_a_dask_worker_killed(unbroken, tmp_path):
+    """The scheduler gives its work to others; a cluster that runs is joined by its address."""
+    from distributed import LocalCluster
+
+    expected, outcome = unbroken
+    killed = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+
+        def kill(progress):
+            if not killed and progress.done > 10 * CHUNK:
+                killed.append(cluster.workers[0].pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        job = InitialJob(NETWORK, X, ("K", "V"), seed=7).in_chunks(CHUNK)
+        folder, address = tmp_path / "run", cluster.scheduler_address
+        found = run_job(job, members=MEMBERS, folder=folder, executor=address, progress=kill)
+    assert killed
+    same(found, outcome)
+    assert results(folder) == results(expected)
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_a_run_that_goes_on(unbroken, tmp_path):
+    """Ctrl-C reaches the whole process group, with a Dask cluster of its own in it."""
+    expected, outcome = unbroken
+    np.save(tmp_path / "x.npy", X)
+    run = tmp_path / "run"
+    arguments = ["simulate", "-i", tmp_path / "x.npy", *OPTIONS, "--tensors", "K,V", "--seed", 7]
+    arguments += ["--members", MEMBERS, "--chunk", CHUNK, "--run", run, "--executor", "dask:1"]
+    process = dynagram(*arguments, start_new_session=True)
+    wait_for(lambda: chunks(run) > 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, stderr
+    assert stdout == ""
+    assert f"`dynagram simulate --resume {run}` continues this run" in stderr
+    assert "Traceback" not in stderr
+    assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
+    same(resume_run(run), outcome)
+    assert results(run) == results(expected)
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["simulate", *map(str, arguments)])
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return ["-i", tmp_path / "x.npy", *OPTIONS, "--tensors", "V", "--chunk", 128]
+
+
+def test_command_stops_at_a_precision_and_prints_a_stored_run_again(tmp_path, inputs):
+    run, options = tmp_path / "run", ["--until-error", 0.1, "--json"]
+    first = command(*inputs, *options, "--run", run)
+    assert first.exit_code == 0, first.output
+    assert first.stderr == ""
+    found = json.loads(first.stdout)
+    assert found["members"] % 128 == 0
+    assert found["worst"]["tensor"] == "V"
+    assert found["worst"]["relative_error"] <= 0.1
+    assert json.loads(command(*inputs, *options).stdout) == found
+    assert json.loads(command("--resume", run, "--json").stdout) == found
+    damaged = run / "arrays" / "metric" / "sums_2" / "c" / "1" / "0" / "0" / "0" / "0"
+    damaged.write_bytes(b"noise")
+    again = command("--resume", run, "--json", "-o", tmp_path / "out.npz")
+    assert json.loads(again.stdout) == found
+    assert "computed again, because they were damaged: chunks 1\n" in again.stderr
+    with np.load(tmp_path / "out.npz") as stored:
+        assert stored["V"].shape == (3, 2, 2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--resume", "nowhere"], "run = 'nowhere': holds no run"),
+        (["--resume", "nowhere", "--members", 100], "only --executor, -o and --json go with it"),
+        (["--resume", "nowhere", "--lambda-b", "2"], "only --executor, -o and --json go with it"),
+        ([], "--inputs = None: needed, unless --resume is given"),
+        (["--members", 100, "--executor", "cluster"], "executor = 'cluster': expected process:N"),
+        (["--members", 100, "--chunk", 0], "chunk = 0"),
+        (["--members", 100, "--run", "no/such/run"], "its parent folder does not exist"),
+        (["--until-error", 3], "until_error = 3.0"),
+    ],
+)
+def test_command_refuses(inputs, arguments, words):
+    given = [] if not arguments or "--resume" in arguments else inputs
+    result = command(*given, *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,52 @@
+"""Trained ensembles: variance reduction changes the errors, not the numbers; refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dynagram.ensembles.trained import measure_trained
+from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP, Layer
+
+NET = MLP([2, 12, 1], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+X, Y, T = np.array([[1.0, 0.3]]), np.array([[0.8]]), np.array([[0.4, -0.9]])
+
+
+@pytest.mark.slow
+def test_against_plain_averages():
+    """A narrow network, trained by a plain loop: all orders in 1/n are in both."""
+    eta, members = 0.3, 6000
+
+    def end(key):
+        def step(p, _):
+            g = jax.grad(lambda q: 0.5 * jnp.sum((NET.apply(q, X) - Y) ** 2))(p)
+            rates = zip(NET.lambda_b, NET.lambda_W, NET.widths[:-1], strict=True)
+            return tuple(
+                Layer(layer.b - eta * b * d.b, layer.W - eta * W / n * d.W)
+                for layer, d, (b, W, n) in zip(p, g, rates, strict=True)
+            ), None
+
+        return NET.apply(jax.lax.scan(step, NET.init(key), None, length=150)[0], T)[0, 0]
+
+    z = np.asarray(jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(9), members)))
+    found = measure_trained(NET, X, Y, T, eta=eta, members=2048, seed=0)
+    error = np.hypot(z.std() / np.sqrt(members), found.mean.standard_error[0, 0])
+    assert abs(found.mean.value[0, 0] - z.mean()) < 4 * error
+    spread = np.std((z - z.mean()) ** 2) / np.sqrt(members)
+    error = np.hypot(spread, found.covariance.standard_error[0, 0, 0, 0])
+    assert abs(found.covariance.value[0, 0, 0, 0] - z.var()) < 4 * error
+    assert found.unfinished == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"members": 513}, "an even number"),
+        ({"members": 2}, "expected 512"),
+        ({"members": 512, "eta": 90.0}, "diverges"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(InvalidValueError, match=message):
+        measure_trained(NET, X, Y, T, **({"eta": 0.3, "seed": 0} | options))
