@@ -24,7 +24,7 @@ class Tiling:
     @functools.lru_cache(maxsize=64)
     def of(cls, samples: int) -> Tiling:
         """Small tiles for small matrices, so that little is padded."""
-        return cls(samples, 16 if samples <= 16 else 32 if samples <= 128 else 64)
+        return cls(samples, 16 if samples <= 16 else 32 if samples <= 256 else 64)
 
     @property
     def blocks(self) -> int:
