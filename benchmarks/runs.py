@@ -50,7 +50,13 @@ def kernels(members: int, stored: bool) -> dict:
 
 
 def chunks(executor: str, members: int) -> dict:
-    """Seconds per chunk once all are at work: the first chunks start processes and compile."""
+    """Seconds per chunk once all are at work: the first chunks start processes and compile.
+
+    One worker computes on one core. In this process XLA would use them all, whatever its flags
+    say, so that it is held to one.
+    """
+    if executor == "here":
+        os.sched_setaffinity(0, {0})
     from dynagram import run_job
 
     moments = []
@@ -65,7 +71,9 @@ def chunks(executor: str, members: int) -> dict:
 
 def measured(*arguments: object, single: bool = False) -> dict:
     """The answer of a case that runs in another process."""
-    environment = dict(os.environ) | ({"XLA_FLAGS": ONE_THREAD} if single else {})
+    environment = dict(os.environ)
+    if single:
+        environment |= {"XLA_FLAGS": ONE_THREAD, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--case", *map(str, arguments)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(answer.stdout)
