@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dynagram.ensembles.engine import run_job
+from dynagram.ensembles.initial import SMALLEST_ENSEMBLE
 from dynagram.ensembles.jobs import toml_table
 from dynagram.ensembles.sample import SAMPLERS, square_root
 from dynagram.ensembles.statistics import Estimate, Moments
@@ -33,7 +34,6 @@ from dynagram.precision import float64
 from dynagram.theory.residual.frozen import residual_kernels
 
 TENSORS = ("G", "G1", "V", "T", "H")
-_SMALLEST_ENSEMBLE = 64
 _CHUNK_NUMBERS = 2**19
 _LARGEST_CHUNK = 2**14
 
@@ -77,8 +77,8 @@ def measure_residual(
     [1.9, 3.8]
     """
     job = ResidualJob.of(network, x, seed=seed, tensors=tensors, sampler=sampler)
-    if members < _SMALLEST_ENSEMBLE:
-        allowed = f"at least {_SMALLEST_ENSEMBLE} needed for a standard error"
+    if members < SMALLEST_ENSEMBLE:
+        allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
         raise InvalidValueError("members", members, allowed)
     found = run_job(job, members=members, failures=0, progress=progress).estimates
     measured = {name: found.get(name) for name in TENSORS}

@@ -21,7 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.statistics import BATCHES, Estimate, Moments
+from dynagram.ensembles.initial import SMALLEST_ENSEMBLE
+from dynagram.ensembles.statistics import Estimate, Moments
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, Layer, Params
 from dynagram.observables.ntk import ntk
@@ -30,7 +31,6 @@ from dynagram.theory.training.algorithms import Algorithm
 from dynagram.theory.training.infinite import KernelTraining, TrainedGaussian, from_problem
 from dynagram.theory.training.problem import Problem
 
-SMALLEST_ENSEMBLE = 4 * BATCHES
 _CHUNK_NUMBERS = {"cpu": 2**19}
 _CHUNK_NUMBERS_ELSEWHERE = 2**27
 _LARGEST_CHUNK = 2**14
