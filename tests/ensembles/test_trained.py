@@ -43,7 +43,7 @@ def test_against_plain_averages():
     ("options", "message"),
     [
         ({"members": 513}, "an even number"),
-        ({"members": 2}, "expected 512"),
+        ({"members": 2}, "expected 64"),
         ({"members": 512, "eta": 90.0}, "diverges"),
     ],
 )
