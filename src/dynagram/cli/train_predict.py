@@ -14,11 +14,11 @@ from dynagram.cli.options import Json
 
 if TYPE_CHECKING:
     from dynagram.config import Config
-    from dynagram.ensembles.trained import TrainedEnsemble
+    from dynagram.ensembles.trained import TrainedMeasurement
     from dynagram.theory.training.finite import TrainedPrediction
 else:
     # imported when the command runs, so that --help stays quick
-    Config = TrainedEnsemble = TrainedPrediction = object
+    Config = TrainedMeasurement = TrainedPrediction = object
 
 _MOST_ROWS = 40
 
@@ -56,7 +56,7 @@ def train_predict(
         _print(problem, prediction, measured)
 
 
-def _trained(problem: Config, members: int, seed: int) -> TrainedEnsemble:
+def _trained(problem: Config, members: int, seed: int) -> TrainedMeasurement:
     from dynagram.ensembles.trained import measure_trained
 
     with progress_bar("training networks", members) as progress:
@@ -68,7 +68,7 @@ def _trained(problem: Config, members: int, seed: int) -> TrainedEnsemble:
 
 
 def _summary(
-    problem: Config, prediction: TrainedPrediction, measured: TrainedEnsemble | None
+    problem: Config, prediction: TrainedPrediction, measured: TrainedMeasurement | None
 ) -> dict[str, Any]:
     regime = prediction.regime
     found = {
@@ -125,7 +125,7 @@ def _test_loss(problem: Config, prediction: TrainedPrediction) -> dict[str, Any]
 
 
 def _print(
-    problem: Config, prediction: TrainedPrediction, measured: TrainedEnsemble | None
+    problem: Config, prediction: TrainedPrediction, measured: TrainedMeasurement | None
 ) -> None:
     out = console()
     out.print(str(problem.network), markup=False)
@@ -163,7 +163,7 @@ def _print(
     print_list(out, prediction.regime.reasons)
 
 
-def _table(prediction: TrainedPrediction, measured: TrainedEnsemble | None) -> Table:
+def _table(prediction: TrainedPrediction, measured: TrainedMeasurement | None) -> Table:
     extra = ["measured", "z"] if measured is not None else []
     table = narrow_table("test", "output", "∞", "1/n", *extra)
     for column in table.columns:
@@ -181,7 +181,7 @@ def _table(prediction: TrainedPrediction, measured: TrainedEnsemble | None) -> T
     return table
 
 
-def _spread_table(prediction: TrainedPrediction, measured: TrainedEnsemble) -> Table:
+def _spread_table(prediction: TrainedPrediction, measured: TrainedMeasurement) -> Table:
     table = narrow_table("test", "output", "std ∞", "std 1/n", "measured", "z")
     for column in table.columns:
         column.justify = "right"

@@ -105,6 +105,18 @@ class Moments:
         value = np.asarray(self.origin + deviation.value)
         return Estimate(value, deviation.standard_error, deviation.count)
 
+    def error_of_mean(self) -> Float[np.ndarray, "... P P"]:
+        """Covariance matrix of the errors of `mean`; its diagonal are the squared errors.
+
+        Components of one member err together: a sum over them needs this matrix.
+        """
+        filled = np.flatnonzero(self.counts)
+        total, count = self.sums[0].sum(axis=0), self.count
+        left = (count - self.counts[filled]).reshape(-1, *[1] * total.ndim)
+        changes = (total - self.sums[0][filled]) / left - total / count
+        changes -= changes.mean(axis=0)
+        return (filled.size - 1) / filled.size * np.einsum("b...i,b...j->...ij", changes, changes)
+
     def covariance(self) -> Estimate:
         """Cov(g_i, g_j), unbiased (divided by members − 1); shape (…, P, P)."""
         return self.jackknife(_covariance, 2)

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dynagram.ensembles.initial import SMALLEST_ENSEMBLE
-from dynagram.ensembles.statistics import Estimate, Moments
+from dynagram.ensembles.statistics import BATCHES, Estimate, Moments
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, Layer, Params
 from dynagram.observables.ntk import ntk
@@ -41,11 +41,13 @@ _FLOW_STEP = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedEnsemble:
+class TrainedMeasurement:
     """Mean and covariance of trained outputs over `members` networks, at all orders in 1/n.
 
-    `mean` is (test, outputs), `covariance` (test, outputs, test, outputs). `unfinished` networks
-    had an error above the tolerance when their steps were used up; `largest_error` is the worst.
+    `mean` is (test, outputs), `covariance` (test, outputs, test, outputs). The entries of the mean
+    err together, because all come from the same networks: `joint_error` is the covariance matrix
+    of their errors, for sums and fits over test points. `unfinished` networks had an error above
+    the tolerance when their steps were used up; `largest_error` is the worst.
     """
 
     network: MLP
@@ -53,6 +55,7 @@ class TrainedEnsemble:
     seed: int
     mean: Estimate
     covariance: Estimate
+    joint_error: Float[np.ndarray, "test_output test_output"]
     unfinished: int
     largest_error: float
 
@@ -83,7 +86,7 @@ def measure_trained(
     max_steps: int | None = None,
     kernel_members: int | None = None,
     progress: Callable[[int, int], object] | None = None,
-) -> TrainedEnsemble:
+) -> TrainedMeasurement:
     """Train `members` networks (an even number) on ½ Σ (z − y)² and measure their test outputs.
 
     Training goes on until the largest error of a network is below `tolerance`, or `max_steps`,
@@ -107,7 +110,8 @@ def measure_trained(
     if kernel_members is None:
         kernel_members = _KERNELS_PER_TRAINING * members
     data = _arrays(problem, kernel, limit, step, tolerance)
-    unfinished, worst, differences = 0, 0.0, []
+    unfinished, worst = 0, 0.0
+    differences, frozen = _Sum(), _Sum()
     trained = functools.partial(_trained_pair, network, algorithm, max_steps)
     for first, (rows, residual) in _chunks(trained, problem, data, members // 2, seed):
         if not np.all(np.isfinite(rows)):
@@ -115,21 +119,21 @@ def measure_trained(
                 "the training of a network diverged: its NTK is larger than the frozen one and eta "
                 f"= {eta} too near the limit {2.0 / kernel.eigenvalues[-1]:.3g}; lower eta or widen"
             )
-        differences.append(Moments.from_samples(rows, order=1, first=first))
+        differences.add(first, rows)
         unfinished += int(np.sum(residual > tolerance))
         worst = max(worst, float(residual.max()))
         if progress is not None:
             progress(2 * (first + rows.shape[0]), members)
-    frozen = [
-        Moments.from_samples(rows, order=1, first=first)
-        for first, (rows,) in _chunks(
-            functools.partial(_frozen_pair, network), problem, data, kernel_members // 2, seed + 1
-        )
-    ]
-    estimates = _estimates(_merged(differences), _merged(frozen), limit, members)
+    untrained = functools.partial(_frozen_pair, network)
+    for first, (rows,) in _chunks(untrained, problem, data, kernel_members // 2, seed + 1):
+        frozen.add(first, rows)
+    parts = (differences.total(), frozen.total())
+    estimates = _estimates(*parts, limit, members)
     # What two leaps leave is of order 1/n² and no lack of steps.
     left = 0 if algorithm == "two-step" else unfinished
-    return TrainedEnsemble(network, members, seed, *estimates, left, worst)
+    joint = parts[0].error_of_mean() + parts[1].error_of_mean()
+    joint = joint[: limit.mean.size, : limit.mean.size]
+    return TrainedMeasurement(network, members, seed, *estimates, joint, left, worst)
 
 
 def _check(kernel: KernelTraining, members: int, seed: int) -> None:
@@ -324,8 +328,30 @@ def _leaps(
 # --- all pairs --------------------------------------------------------------------------------
 
 
-def _merged(parts: list[Moments]) -> Moments:
-    return functools.reduce(Moments.merge, parts)
+class _Sum:
+    """Moments of rows that come few at a time, numbered in order."""
+
+    def __init__(self) -> None:
+        self._moments: Moments | None = None
+        self._waiting: list[np.ndarray] = []
+        self._first = 0
+
+    def add(self, first: int, rows: np.ndarray) -> None:
+        """Keep rows until there is one for every batch: sums by batch cost as much for one."""
+        self._first = self._first if self._waiting else first
+        self._waiting.append(rows)
+        if sum(part.shape[0] for part in self._waiting) >= BATCHES:
+            self._moments = self.total()
+
+    def total(self) -> Moments:
+        """The moments of everything so far."""
+        if not self._waiting:
+            assert self._moments is not None
+            return self._moments
+        rows = np.concatenate(self._waiting)
+        self._waiting = []
+        new = Moments.from_samples(rows, order=1, first=self._first)
+        return new if self._moments is None else self._moments.merge(new)
 
 
 def _estimates(

@@ -119,17 +119,19 @@ class FourPoint:
         # Pair functions of an odd or even σ are even when both derivatives are, or neither is.
         even = sigma.parity != "none" and all((p - q) % 2 == 0 for key in products for p, q in key)
         for refine in _GRID_REFINEMENTS:
-            grids = [grid_nodes(sigma, K[np.ix_(g, g)], target, refine, even=even) for g in groups]
-            if any(grid is None for grid in grids):
-                return None
-            nodes = sum(grid.count * grid.replicas for grid in grids if grid is not None)
-            if nodes > _MAX_GRID_NODES:
-                return None
+            grids, nodes = [], 0
+            for group in groups:  # one by one: at 32 samples there are 36 000
+                grid = grid_nodes(sigma, K[np.ix_(group, group)], target, refine, even=even)
+                if grid is None:
+                    return None
+                grids.append(grid)
+                nodes += grid.count * grid.replicas
+                if nodes > _MAX_GRID_NODES:
+                    return None
             modes = {key: _modes_of(exact[key]) for key in products}
             if all(
                 self._fill_group(group, grid, products, exact, modes, 10 * target)
                 for group, grid in zip(groups, grids, strict=True)
-                if grid is not None
             ):
                 return {key: Covariances(modes[key], nodes) for key in products}
         return None
@@ -287,10 +289,8 @@ def _remainders(
     constants = tuple(_constants(families[o], K) for o in names)
     chosen = tuple((names.index(left), names.index(right)) for left, right in products)
     accumulate = _accumulator(sigma, names, chosen)
-    # The compiled pass works on all ordered pairs; these are the ones in the families' lists.
-    listed = {o: f.first * K.shape[0] + f.second for o, f in families.items()}
     totals = {key: [] for key in products}
-    squares = {o: np.zeros(listed[o].size) for o in names}
+    squares = {o: np.zeros(families[o].value.size) for o in names}
     size = 1024 if nodes.count <= 1024 else CHUNK
     for replica in range(nodes.replicas):
         sums = None
@@ -300,9 +300,9 @@ def _remainders(
             sums = accumulate(jnp.asarray(padded_z), jnp.asarray(padded_w), constants, sums)
         assert sums is not None
         for key, part in zip(products, sums[0], strict=True):
-            totals[key].append(np.asarray(part)[np.ix_(listed[key[0]], listed[key[1]])])
+            totals[key].append(np.asarray(part))
         for orders, part in zip(names, sums[1], strict=True):
-            squares[orders] += np.asarray(part)[listed[orders]] / nodes.replicas
+            squares[orders] += np.asarray(part) / nodes.replicas
     return {key: np.stack(parts) for key, parts in totals.items()}, squares
 
 
@@ -320,7 +320,8 @@ def _constants(family: PairFamily, K: np.ndarray) -> jax.Array:
 def _accumulator(sigma: Activation, names: tuple[Orders, ...], chosen: tuple[tuple[int, int], ...]):
     """One compiled pass over a chunk of nodes: features, weighted matrix products, sums.
 
-    Features are outer products over samples, without gathers: (nodes, n, n) in one fused loop.
+    Features are outer products over samples, (nodes, n, n) in one fused loop; of those with p = q
+    the upper pairs go on to the products, which are a quarter as large.
     """
     orders = sorted({order for name in names for order in name})
 
@@ -333,7 +334,11 @@ def _accumulator(sigma: Activation, names: tuple[Orders, ...], chosen: tuple[tup
             offset, l_a, l_b, j_ab, j_aa, j_bb = (row[None] for row in table)
             lower = z_a * (l_a + j_ab * z_b + j_aa * z_a) + z_b * (l_b + j_bb * z_b)
             feature = values[p][:, :, None] * values[q][:, None, :] - lower - offset
-            features.append(feature.reshape(z.shape[0], -1))
+            if p == q:
+                a, b = pair_indices(z.shape[1])
+                features.append(feature[:, a, b])
+            else:
+                features.append(feature.reshape(z.shape[0], -1))
         weighted = [feature * weights[:, None] for feature in features]
         products = tuple(weighted[left].T @ features[right] for left, right in chosen)
         squares = tuple(

@@ -61,7 +61,7 @@ def xy_chart(
 
 
 def _scale(log: bool) -> Any:
-    return alt.Scale(type="log") if log else alt.Scale(zero=False)
+    return alt.Scale(type="log", nice=False, padding=12) if log else alt.Scale(zero=False)
 
 
 def _rows(series: Series) -> Any:
