@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import digits, load_array, local_images
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, check_inputs
 from dynagram.theory.training.algorithms import Algorithm
@@ -126,7 +127,7 @@ def _data(
     missing = [key for key in _FILES[:3] if key not in table]
     if missing:
         raise InvalidValueError("[data]", ", ".join(missing), "must be given, or a name")
-    found = {key: _array(key, folder / _text(key, table[key])) for key in table}
+    found = {key: load_array(folder / _text(key, table[key]), key) for key in table}
     x = check_inputs(found["train_x"], network.widths[0], "train_x")
     y = check_targets(found["train_y"], x.shape[0], network.widths[-1])
     test = check_inputs(found["test_x"], network.widths[0], "test_x")
@@ -136,27 +137,10 @@ def _data(
     return x, y, test, targets
 
 
-def _array(key: str, path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise InvalidValueError(key, str(path), "no such file")
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidValueError(
-            key, str(path), "not an array of numbers saved with numpy.save"
-        ) from error
-    if not isinstance(values, np.ndarray):
-        values.close()
-        raise InvalidValueError(key, str(path), "expected one array (.npy), not an archive")
-    return values
-
-
 def _named(
     table: dict[str, Any], folder: Path, network: MLP
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Images of some classes: the first `train` of a seeded order, then `test` others."""
-    from dynagram.data import digits, local_images
-
     name = _text("[data] name", table["name"])
     if name not in ("digits", *_IMAGES):
         allowed = f"expected one of {', '.join(('digits', *_IMAGES))}"

@@ -126,6 +126,23 @@ def local_images(name: str, folder: str | Path) -> Dataset:
     return Dataset(name, x, labels.astype(int))
 
 
+def load_array(path: str | Path, name: str) -> np.ndarray:
+    """The array of a .npy file; nothing is unpickled. `name` is what an error calls the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidValueError(name, str(path), "no such file")
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InvalidValueError(
+            name, str(path), "not an array of numbers saved with numpy.save"
+        ) from error
+    if not isinstance(values, np.ndarray):
+        values.close()
+        raise InvalidValueError(name, str(path), "expected one array (.npy), not an archive")
+    return values
+
+
 def load_batch(
     path: str | Path, name: str = "data"
 ) -> tuple[Float[np.ndarray, "samples n_0"], Float[np.ndarray, "samples outputs"]]:

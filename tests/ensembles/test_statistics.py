@@ -49,6 +49,17 @@ def test_the_error_of_a_mean_is_the_textbook_one():
     )
 
 
+def test_the_joint_error_of_a_mean_serves_sums_over_components():
+    """The error of Σ c_i ⟨g_i⟩ is that of the mean of Σ c_i g_i, a component of its own."""
+    rng = np.random.default_rng(11)
+    g = rng.normal(size=(1000, 3)) @ rng.normal(size=(3, 3))
+    c = np.array([1.0, -2.0, 0.5])
+    moments = Moments.from_samples(np.concatenate([g, (g @ c)[:, None]], axis=1), order=1)
+    joint, error = moments.error_of_mean(), moments.mean().standard_error
+    np.testing.assert_allclose(np.sqrt(np.diagonal(joint)), error, rtol=1e-10)
+    np.testing.assert_allclose(c @ joint[:3, :3] @ c, error[3] ** 2, rtol=1e-10)
+
+
 def test_a_scalar_observable_has_a_mean():
     estimate = Moments.from_samples(np.arange(10.0), order=1).mean()
     assert estimate.value.shape == ()

@@ -39,6 +39,20 @@ def test_against_plain_averages():
     assert found.unfinished == 0
 
 
+def test_a_small_ensemble_agrees_with_a_large_one():
+    """64 networks are enough, and rows that come one by one are added up as if together."""
+    small = measure_trained(NET, X, Y, T, eta=0.3, members=64, seed=1)
+    large = measure_trained(NET, X, Y, T, eta=0.3, members=2048, seed=2)
+    for name in ("mean", "covariance"):
+        one, other = getattr(small, name), getattr(large, name)
+        error = np.hypot(one.standard_error, other.standard_error)
+        assert np.all(np.abs(one.value - other.value) < 4 * error)
+        assert np.all(one.standard_error > other.standard_error)
+    np.testing.assert_allclose(
+        np.sqrt(np.diagonal(large.joint_error)), large.mean.standard_error.ravel(), rtol=1e-8
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,7 +10,8 @@ from rich.table import Column
 from rich.text import Text
 
 from dynagram.cli.common import console, narrow_table, print_json, print_list, short
-from dynagram.cli.options import ActivationName, Json, load_inputs
+from dynagram.cli.options import ActivationName, Json
+from dynagram.data import load_array
 
 if TYPE_CHECKING:
     from dynagram.theory.advice import Advice
@@ -39,7 +40,7 @@ def advise(
     """
     from dynagram.theory.advice import advise as find_advice
 
-    x = None if data is None else load_inputs(data, "--data")
+    x = None if data is None else load_array(data, "--data")
     # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
     inputs = width if x is None else None
     advice = find_advice(

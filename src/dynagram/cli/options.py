@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from dynagram.cli.common import integers, per_layer
@@ -47,22 +46,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 Members = Annotated[int, typer.Option("--members", help="Networks in the ensemble.")]
 
 
-def load_inputs(path: Path, option: str = "--inputs") -> np.ndarray:
-    """The array of a .npy file; nothing is unpickled."""
-    if not path.is_file():
-        raise InvalidValueError(option, str(path), "no such file")
-    try:
-        x = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidValueError(
-            option, str(path), "not an array of numbers saved with numpy.save"
-        ) from error
-    if not isinstance(x, np.ndarray):
-        x.close()
-        raise InvalidValueError(option, str(path), "expected one array (.npy), not an archive")
-    return x
-
-
 def make_network(
     widths: str, activation: str, cb: str | None, cw: str | None, lambda_b: str, lambda_w: str
 ) -> MLP:
@@ -85,7 +68,7 @@ def make_residual_network(
     """Blocks with skips between hidden layers; a variance left out is the critical one."""
     from dynagram.networks import ResidualMLP
 
-    sizes, gammas = integers("--widths", widths), per_layer("--skip", skip)
+    sizes, gammas = integers("--widths", widths), per_layer("--skip", skip, "block")
     lambdas = per_layer("--lambda-b", rates[0]), per_layer("--lambda-w", rates[1])
     if cb is not None and cw is not None:
         C_b, C_W = per_layer("--cb", cb), per_layer("--cw", cw)

@@ -23,10 +23,10 @@ from dynagram.cli.options import (
     Widths,
     check_archive_path,
     letters,
-    load_inputs,
     make_network,
     make_residual_network,
 )
+from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def predict(
         from dynagram.report.export import check_plot_path
 
         check_plot_path(plot)
-    x = load_inputs(inputs)
+    x = load_array(inputs, "--inputs")
     if tensors is None:
         tensors = "K,V" if vertex == "published" else "K,V,G1"
     names = letters(tensors)

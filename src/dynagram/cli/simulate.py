@@ -22,9 +22,9 @@ from dynagram.cli.options import (
     WeightVariance,
     check_archive_path,
     letters,
-    load_inputs,
     make_network,
 )
+from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _job(
         given = {"--inputs": inputs, "--widths": widths, "--activation": activation}
         missing = next(name for name, value in given.items() if value is None)
         raise InvalidValueError(missing, None, "needed, unless --resume is given")
-    x = load_inputs(inputs)
+    x = load_array(inputs, "--inputs")
     network = make_network(widths, activation, *variances)
     names = letters(tensors)
     if unknown := [name for name in names if name not in LETTERS]:

@@ -243,7 +243,7 @@ def _image_table(found: Comparison) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in columns.items()}
 
 
-def _figures(found: Comparison, table: dict[str, list[float]]) -> dict[str, Any]:
+def _figures(found: Comparison, table: dict[str, Any]) -> dict[str, Any]:
     from dynagram.report.charts import xy_chart
 
     n = np.array(found.widths, dtype=float)

@@ -33,7 +33,7 @@ class Regime:
         return f"{self.verdict}: " + "; ".join(self.reasons)
 
 
-class _Judge:
+class Judge:
     """Collects findings; the worst one gives the verdict."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def tensor_regime(
     compared with V and with K. `errors` are the numerical errors of the tensors.
     """
     order = "1/n" if errors else "∞"
-    judge = _Judge()
+    judge = Judge()
     _depth_and_width(judge, network, K, order)
     _criticality(judge, network, K)
     _conditioning(judge, K)
@@ -91,7 +91,7 @@ def tensor_regime(
 
 
 def _ntk_fluctuation(
-    judge: _Judge, network: MLP, Theta: np.ndarray, A: np.ndarray, B: np.ndarray
+    judge: Judge, network: MLP, Theta: np.ndarray, A: np.ndarray, B: np.ndarray
 ) -> None:
     """√(A + 2B)/Θ/√n: how much the NTK of one network differs from its mean (8.82)."""
     mean = np.diagonal(Theta)
@@ -105,7 +105,7 @@ def _ntk_fluctuation(
     )  # fmt: skip
 
 
-def _depth_and_width(judge: _Judge, network: MLP, K: np.ndarray, order: str) -> None:
+def _depth_and_width(judge: Judge, network: MLP, K: np.ndarray, order: str) -> None:
     # Imported here: criticality imports networks for its own results.
     from dynagram.theory.criticality import single_input
 
@@ -157,7 +157,7 @@ def _depth_and_width(judge: _Judge, network: MLP, K: np.ndarray, order: str) -> 
     )  # fmt: skip
 
 
-def _criticality(judge: _Judge, network: MLP, K: np.ndarray) -> None:
+def _criticality(judge: Judge, network: MLP, K: np.ndarray) -> None:
     """How much the size of a typical signal changes from the first layer to the last."""
     variance = np.array([np.diagonal(k) for k in K])
     alive = variance[0] > 0
@@ -177,7 +177,7 @@ def _criticality(judge: _Judge, network: MLP, K: np.ndarray) -> None:
         )
 
 
-def _conditioning(judge: _Judge, K: np.ndarray) -> None:
+def _conditioning(judge: Judge, K: np.ndarray) -> None:
     """Smallest over largest eigenvalue of the output kernel: what training would have to invert."""
     eigenvalues = np.linalg.eigvalsh(K[-1])
     largest = float(eigenvalues[-1])

@@ -110,10 +110,9 @@ class KernelTraining:
         Without either, at the end of training. Where the training NTK is rank deficient the end
         is the minimum-norm answer, and a note says so.
         """
-        h, basis = self._spectrum
-        tau, gains = self._gains(h, steps, time)
+        tau, dual = self._dual(steps, time)
         n = self.weights.size
-        response = (self.Theta[:, :n] @ basis.T * gains) @ basis
+        response = self.Theta[:, :n] @ dual
         train, test = response[:n], response[n:]
         # [−R 1] on training and test samples: manifestly positive.
         change = np.eye(self.Theta.shape[0])
@@ -131,6 +130,20 @@ class KernelTraining:
             test @ self.targets, covariance[n:, n:], train @ self.targets, covariance[:n, :n],
             test, tau, unreachable, tuple(notes),
         )  # fmt: skip
+
+    def dual(
+        self, *, steps: float | int | None = None, time: float | int | None = None
+    ) -> Float[np.ndarray, "train train"]:
+        """f(Θ̃): what turns initial errors into coefficients of the kernel, R = Θ_δA f(Θ̃)."""
+        return self._dual(steps, time)[1]
+
+    def _dual(
+        self, steps: float | int | None, time: float | int | None
+    ) -> tuple[float, np.ndarray]:
+        """τ and f(Θ̃)."""
+        h, basis = self._spectrum
+        tau, gains = self._gains(h, steps, time)
+        return tau, (basis.T * gains) @ basis
 
     def _gains(
         self, h: np.ndarray, steps: float | int | None, time: float | int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynagram.networks import MLP
-from dynagram.theory.regime import Regime, _Judge
+from dynagram.theory.regime import Judge, Regime
 from dynagram.theory.training.covariance import Covariances
 from dynagram.theory.training.infinite import KernelTraining, TrainedGaussian
 from dynagram.theory.training.mean import Means
@@ -27,7 +27,7 @@ def trained_regime(
     their signs and compared with the output's own scale, which is the expansion parameter as the
     test points feel it: next order ~ this order × parameter.
     """
-    judge, n = _Judge(), network.widths[-2]
+    judge, n = Judge(), network.widths[-2]
     judge.numbers["depth_over_width"] = float(sum(1.0 / m for m in network.widths[1:-1]))
     scale = np.sqrt(np.mean(limit.mean**2, axis=1) + np.maximum(np.diagonal(limit.covariance), 0.0))
     scale = np.maximum(scale, 1e-12 * max(float(np.max(scale, initial=0.0)), 1e-290))[:, None]
@@ -66,7 +66,7 @@ def trained_regime(
 
 
 def _step_size(
-    judge: _Judge, network: MLP, kernel: KernelTraining, tensors: dict[str, np.ndarray]
+    judge: Judge, network: MLP, kernel: KernelTraining, tensors: dict[str, np.ndarray]
 ) -> None:
     """η λ_max, and whether single networks, whose λ_max fluctuates, cross the limit 2."""
     largest = float(kernel.eigenvalues[-1])
@@ -90,7 +90,7 @@ def _step_size(
     )  # fmt: skip
 
 
-def _conditioning(judge: _Judge, kernel: KernelTraining) -> None:
+def _conditioning(judge: Judge, kernel: KernelTraining) -> None:
     ratio = float(kernel.eigenvalues[0] / kernel.eigenvalues[-1])
     judge.numbers["smallest_over_largest_eigenvalue"] = ratio
     judge.measure(
@@ -101,7 +101,7 @@ def _conditioning(judge: _Judge, kernel: KernelTraining) -> None:
 
 
 def _numerics(
-    judge: _Judge, means: Means, covariances: Covariances,
+    judge: Judge, means: Means, covariances: Covariances,
     mean_error: np.ndarray, covariance_error: np.ndarray,
 ) -> None:  # fmt: skip
     for name, parts, error in (

@@ -69,7 +69,7 @@ def linearised_output(
     >>> linearised_output(net, params, x, y, x, eta=0.3).round(6)     # trained: the targets
     array([[ 1.], [-1.]])
     """
-    problem, kernel, z = _own(network, params, train_x, train_y, test_x, algorithm, eta)
+    problem, kernel, z = own_kernel(network, params, train_x, train_y, test_x, algorithm, eta)
     found = kernel.at(steps=steps, time=time)
     error = z[: problem.train_x.shape[0]] - problem.train_y
     trained = z[problem.train_x.shape[0] :].reshape(-1) - found.response @ error.reshape(-1)
@@ -104,7 +104,7 @@ def trained_output(
     ((2, 1), ['dNTK', 'ddI', 'ddII'])
     """
     check_differentiable(network, 3, "the expansion in the step size behind (∞.154)")
-    problem, kernel, z = _own(network, params, train_x, train_y, test_x, algorithm, eta)
+    problem, kernel, z = own_kernel(network, params, train_x, train_y, test_x, algorithm, eta)
     train, outputs = problem.train_x.shape[0], network.widths[-1]
     frame = Frame.of(kernel.Theta, kernel.weights)
     found = kernel.at(steps=steps, time=time)
@@ -153,11 +153,11 @@ def _moved(
     }
 
 
-def _own(
+def own_kernel(
     network: MLP, params: Params, train_x: object, train_y: object, test_x: object,
     algorithm: str, eta: float | int | None,
 ) -> tuple[Problem, KernelTraining, np.ndarray]:  # fmt: skip
-    """The problem, the network's own NTK with (sample, output) as one index, and its outputs."""
+    """The problem, its training by the network's own NTK, (sample, output) one index, outputs."""
     problem = Problem.checked(network, train_x, train_y, test_x)
     H = _flat(np.asarray(ntk(network, params, problem.inputs), dtype=np.float64))
     targets = problem.train_y.reshape(-1, 1)

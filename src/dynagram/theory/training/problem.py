@@ -28,8 +28,10 @@ class Problem:
     notes: tuple[str, ...]
 
     @classmethod
-    def checked(cls, network: MLP, train_x: object, train_y: object, test_x: object) -> Problem:
-        """Check shapes and finiteness, and merge repeated training inputs.
+    def checked(
+        cls, network: MLP, train_x: object, train_y: object, test_x: object = None
+    ) -> Problem:
+        """Check shapes and finiteness, and merge repeated training inputs; None: no test inputs.
 
         >>> net = MLP([1, 4, 1], "tanh", C_b=0.0, C_W=1.0)
         >>> found = Problem.checked(net, [[1.0], [2.0], [1.0]], [[0.0], [1.0], [1.0]], [[3.0]])
@@ -41,7 +43,7 @@ class Problem:
         """
         x = check_inputs(train_x, network.widths[0], "train_x")
         y = check_targets(train_y, x.shape[0], network.widths[-1])
-        test = check_inputs(test_x, network.widths[0], "test_x")
+        test = x[:0] if test_x is None else check_inputs(test_x, network.widths[0], "test_x")
         _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
         inverse = inverse.reshape(-1)
         order = np.argsort(first)

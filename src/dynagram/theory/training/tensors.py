@@ -7,26 +7,24 @@ its own numerical error, however the training NTK amplifies it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.families import TwoPoint
-from dynagram.gaussian.four_point import MODES, Covariances
+from dynagram.errors import InvalidValueError
+from dynagram.gaussian.four_point import MODES
 from dynagram.networks import MLP
-from dynagram.theory import predict as recursions
 from dynagram.theory.frozen import FrozenKernels, frozen_kernels
-from dynagram.theory.layer import Step
+from dynagram.theory.recursions import closure, distinct, run_layers, written_out
 
 NEEDED = ("G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-# All modes are kept while 16 tensors of N⁴ numbers (eight, old and new) take less than this:
-# up to 17 samples. Beyond, three sums of the deviations with random signs stand for them.
-_FULL_MODES_BYTES = 100 * 1024**2
-_REDUCED_MODES = 4
-_MAX_BYTES = 96 * 1024**3
+# Modes kept up to so many samples, with sixteen tensors of N⁴ numbers (eight, old and new) each:
+# 0.1, 16 and 92 GiB. Four are three sums of all deviations with random signs; of one such sum the
+# error bars mean something only on average over test points.
+_MODES_UP_TO = ((MODES, 17), (4, 76), (2, 140))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,7 @@ class OutputTensors:
     def mode(self, index: int) -> dict[str, Float[np.ndarray, "..."]]:
         """One mode of every tensor, for all samples in the printed order."""
         return {
-            name: recursions._written_out(name, values[None, index : index + 1], self.place)[0, 0]
+            name: written_out(name, values[None, index : index + 1], self.place)[0, 0]
             for name, values in self.modes.items()
         }
 
@@ -65,67 +63,19 @@ def output_tensors(
 ) -> OutputTensors:
     """All tensors that a trained network needs at order 1/n, for the samples in `inputs`.
 
-    `accuracy` and `seed` as in `predict`, which also refuses the same activations. Cost: that of
-    `predict` with the letters in `NEEDED`. Memory: about 16 N⁴ numbers per mode, with nine modes
-    up to 17 samples and four beyond.
+    `accuracy` and `seed` as in `predict`; the activation must be smooth. Cost: that of `predict`
+    with the letters in `NEEDED`. Memory: about 16 N⁴ numbers per mode, with nine modes up to 17
+    samples, four up to 76 and two beyond.
     """
-    recursions._checked(NEEDED, network)
     frozen = frozen_kernels(network, inputs)
-    first, place = recursions._distinct(inputs)
-    samples = first.size
-    count = MODES if 16 * MODES * 8 * samples**4 <= _FULL_MODES_BYTES else _REDUCED_MODES
-    if (need := 16 * count * 8 * samples**4) > _MAX_BYTES:
-        raise InvalidValueError(
-            "number of samples",
-            samples,
-            f"training and test inputs together would need {need / 1024**3:.0f} GiB; at most "
-            f"{int((_MAX_BYTES / (16 * count * 8)) ** 0.25)}",
-        )
+    first, place = distinct(inputs)
+    count = next((modes for modes, most in _MODES_UP_TO if first.size <= most), None)
+    if count is None:
+        allowed = f"at most {_MODES_UP_TO[-1][1]} training and test inputs together, for memory"
+        raise InvalidValueError("number of samples", first.size, allowed)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
-    names = recursions._closure(NEEDED)
-    products = sorted({p for name in names for p in recursions._AVERAGES[name]})
-    pairs = samples * (samples + 1) // 2
-    state = {
-        name: np.zeros((count, *[pairs] * recursions._ON_PAIRS[name]))
-        if name in recursions._ON_PAIRS
-        else np.zeros((count, *[samples] * 4))
-        for name in names
-    }
-    for layer in range(network.depth - 1):
-        step = Step.at(
-            TwoPoint(network.activation, K[layer]),
-            Theta[layer],
-            C_W=network.C_W[layer + 1],
-            lambda_W=network.lambda_W[layer + 1],
-            ratio=network.widths[layer + 1] / network.widths[layer] if layer else 0.0,
-            products=products,
-            accuracy=accuracy,
-            seed=seed + layer,
-        )
-        if count < MODES:
-            step = _reduced(step, seed + layer)
-        state = recursions._advance(step, state)
-        _require_finite(network, layer + 2, state)
+    layers = run_layers(
+        network, K, Theta, closure(NEEDED), accuracy=accuracy, seed=seed, modes=count
+    )
+    (state,) = deque(layers, maxlen=1)
     return OutputTensors(frozen, {name: state[name] for name in NEEDED}, place)
-
-
-def _reduced(step: Step, seed: int) -> Step:
-    """Deviations summed with random signs: their squares average to the same variance."""
-    count = _REDUCED_MODES - 1
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (count, MODES - 1)) / np.sqrt(count)
-    found = {
-        key: Covariances(
-            np.concatenate([c.modes[:1], np.tensordot(signs, c.modes[1:], axes=1)]), c.nodes
-        )
-        for key, c in step.covariances.items()
-    }
-    return replace(step, covariances=found)
-
-
-def _require_finite(network: MLP, layer: int, state: dict[str, np.ndarray]) -> None:
-    for name, values in state.items():
-        if not np.all(np.isfinite(values)):
-            raise NonFiniteError(
-                f"{name} of {network.activation.name} is not finite at layer {layer}: the kernel "
-                "grows out of range; initialise closer to criticality"
-            )

@@ -1,0 +1,162 @@
+"""The finite-width recursions of all tensors, layer by layer, on shared averages.
+
+Each layer's two-sample averages are computed once, its four-sample averages in one sweep over
+shared nodes, and the recursions of `kernels`, `ntk`, `dntk` and `ddntk` run on them. Tensors have
+the modes of their numerical error first: the value, then deviations whose squares add up to its
+variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float
+
+from dynagram.errors import NonFiniteError
+from dynagram.gaussian.families import TwoPoint
+from dynagram.gaussian.four_point import MODES, Covariances, Product
+from dynagram.networks import MLP
+from dynagram.pairs import pair_numbers
+from dynagram.theory import ddntk, dntk, ntk
+from dynagram.theory.kernels import metric_correction_step, vertex_step
+from dynagram.theory.layer import Step
+
+State = dict[str, Float[np.ndarray, "mode ..."]]
+
+FINITE = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+_ON_PAIRS = {"V": 2, "A": 2, "D": 2, "G1": 1, "H1": 1}  # number of pair axes; others have N⁴
+_INHERITS = {
+    "V": ("V",), "G1": ("V", "G1"), "D": ("V", "D"), "A": ("V", "D", "A"), "F": ("F",),
+    "B": ("B",),
+    "H1": ("V", "G1", "D", "F", "H1"), "P": ("B", "P"), "Q": ("F", "Q"), "R": ("B", "P", "R"),
+    "S": ("B", "S"), "T": ("F", "Q", "T"), "U": ("U",),
+}  # fmt: skip
+_VALUES, _SLOPES, _MIXED = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 0), (1, 1))
+_CURVED, _TRIPLE, _TWICE = ((2, 0), (1, 1)), ((3, 1), (1, 1)), ((2, 2), (1, 1))
+_AVERAGES: dict[str, tuple[Product, ...]] = {
+    "V": (_VALUES,), "G1": (), "D": (_VALUES, _MIXED), "A": (_VALUES, _MIXED, _SLOPES),
+    "F": (_MIXED,), "B": (_SLOPES,), "H1": (), "P": (_CURVED,), "Q": (_CURVED,),
+    "R": (_CURVED, _TRIPLE), "S": (_SLOPES, _TWICE), "T": (_MIXED, _CURVED, _TWICE),
+    "U": (_TWICE,),
+}  # fmt: skip
+
+
+def closure(wanted: Sequence[str]) -> list[str]:
+    """`wanted` and what their recursions need, in the order of `FINITE`."""
+    needed = {need for name in wanted if name in FINITE for need in _INHERITS[name]}
+    return [name for name in FINITE if name in needed]
+
+
+def distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the distinct inputs in order of appearance, and each input's among them."""
+    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return first[order], rank[inverse.reshape(-1)]
+
+
+def run_layers(
+    network: MLP,
+    K: Float[np.ndarray, "layer a b"],
+    Theta: Float[np.ndarray, "layer a b"],
+    names: Sequence[str],
+    *,
+    accuracy: float,
+    seed: int,
+    modes: int = MODES,
+) -> Iterator[State]:
+    """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
+
+    K and Θ are those of distinct samples. With fewer `modes` than averages have, deviations are
+    summed with random signs.
+    """
+    depth, samples = K.shape[:2]
+    pairs = samples * (samples + 1) // 2
+    products = sorted({p for name in names for p in _AVERAGES[name]})
+    state = {
+        name: np.zeros((modes, *[pairs] * _ON_PAIRS[name]))
+        if name in _ON_PAIRS
+        else np.zeros((modes, *[samples] * 4))
+        for name in names
+    }
+    yield state
+    for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
+        step = Step.at(
+            TwoPoint(network.activation, K[layer]),
+            Theta[layer],
+            C_W=network.C_W[layer + 1],
+            lambda_W=network.lambda_W[layer + 1],
+            # Layer 1 does not fluctuate: n_0 never enters a ratio.
+            ratio=network.widths[layer + 1] / network.widths[layer] if layer else 0.0,
+            products=products,
+            accuracy=accuracy,
+            seed=seed + layer,
+        )
+        if modes < MODES:
+            step = _reduced(step, modes, seed + layer)
+        state = _advance(step, state)
+        _require_finite(network, layer + 2, state)
+        yield state
+
+
+def _reduced(step: Step, modes: int, seed: int) -> Step:
+    """Deviations summed with random signs: their squares average to the same variance."""
+    count = modes - 1
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (count, MODES - 1)) / np.sqrt(count)
+    found = {
+        key: Covariances(
+            np.concatenate([c.modes[:1], np.tensordot(signs, c.modes[1:], axes=1)]), c.nodes
+        )
+        for key, c in step.covariances.items()
+    }
+    return replace(step, covariances=found)
+
+
+def _require_finite(network: MLP, layer: int, state: State) -> None:
+    for name, values in state.items():
+        if not np.all(np.isfinite(values)):
+            raise NonFiniteError(
+                f"{name} of {network.activation.name} is not finite at layer {layer}: "
+                "nearly collinear inputs meet a kink, or the kernel grows out of range; drop "
+                "near-duplicates, or initialise closer to criticality"
+            )
+
+
+def written_out(name: str, values: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """Sample axes for all inputs, repeated ones included: (layer, mode, N, …)."""
+    if name not in _ON_PAIRS:
+        for axis in range(2, 6):
+            values = np.take(values, inverse, axis=axis)
+        return values
+    samples = int(inverse.max()) + 1
+    number = pair_numbers(samples)[inverse][:, inverse]
+    values = values[:, :, number]
+    return values if _ON_PAIRS[name] == 1 else values[..., number]
+
+
+def _advance(step: Step, old: State) -> State:
+    """One layer of every recursion present in `old`; F comes before Q, which uses the new F."""
+    new: State = {}
+    if "F" in old:
+        new["F"] = ntk.cross_correlation_F(step, old["F"])
+    steps = {
+        "V": lambda: vertex_step(step, old["V"]),
+        "G1": lambda: metric_correction_step(step, old["V"], old["G1"]),
+        "H1": lambda: ntk.mean_correction_H1(
+            step, old["V"], old["G1"], old["D"], old["F"], old["H1"]
+        ),
+        "D": lambda: ntk.cross_correlation_D(step, old["V"], old["D"]),
+        "A": lambda: ntk.variance_A(step, old["V"], old["D"], old["A"]),
+        "B": lambda: ntk.variance_B(step, old["B"]),
+        "P": lambda: dntk.correlation_P(step, old["B"], old["P"]),
+        "Q": lambda: dntk.correlation_Q(step, old["F"], new["F"], old["Q"]),
+        "R": lambda: ddntk.mean_R(step, old["B"], old["P"], old["R"]),
+        "S": lambda: ddntk.mean_S(step, old["B"], old["S"]),
+        "T": lambda: ddntk.mean_T(step, old["F"], old["Q"], old["T"]),
+        "U": lambda: ddntk.mean_U(step, old["U"]),
+    }
+    new.update({name: make() for name, make in steps.items() if name in old})
+    return new
