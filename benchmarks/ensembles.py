@@ -1,11 +1,11 @@
-"""Training ensembles: against PyTorch, with the number of members, in memory, and on Dask.
+"""Training ensembles: against PyTorch, with the number of members, and in memory.
 
 1 000 MLPs 8-32-32-1 (tanh), 1 000 full-batch steps of SGD on 16 samples, float32 for all (it is
 PyTorch's default). The peers are a plain PyTorch loop over networks, timed on five and scaled;
 `torch.func` (functional_call, grad, vmap over all members), timed on 200 steps and scaled; and
 JAX written the obvious way (vmap of grad in a scan). Wall time is what counts on a quiet machine;
 CPU time is printed because it still means something on a busy one. Run
-`python benchmarks/ensembles.py`, or one part with `--part training|scaling|memory|dask|kernels`.
+`python benchmarks/ensembles.py`, or one part with `--part training|scaling|memory`.
 """
 
 import argparse
@@ -213,58 +213,7 @@ def part_memory() -> dict:
     return {"rows": rows}
 
 
-def part_dask() -> dict:
-    """The same job of one-second chunks in this process and on a local Dask cluster, both warm."""
-    from distributed import Client, LocalCluster
-
-    from dynagram.ensembles.engine import run_job
-    from dynagram.ensembles.train import TrainingJob
-
-    workers, chunks = 2, 16
-    x, y = data()
-    job = TrainingJob(network(), training(), x, y, chunk_members=280)
-    run_job(job, members=280)
-    start = time.perf_counter()
-    run_job(job, members=280 * chunks)
-    here = time.perf_counter() - start
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        executor = client.get_executor(pure=False)
-        run_job(job, members=280 * 2 * workers, executor=executor)
-        start = time.perf_counter()
-        run_job(job, members=280 * chunks, executor=executor)
-        dask = time.perf_counter() - start
-    chunk = here * workers / chunks
-    print(f"{chunks} chunks of {chunk:.2f} s on one core: here {here:.2f} s, Dask {dask:.2f} s, "
-          f"overhead {100 * (dask / here - 1):.1f} %")  # fmt: skip
-    return {"chunk_s": chunk, "here_s": here, "dask_s": dask}
-
-
-def part_kernels() -> dict:
-    """10⁶ networks at initialisation, width 30, depth 4, three inputs: V and its error."""
-    from dynagram import MLP, measure_kernels
-
-    net = MLP([3, 30, 30, 30, 1], "tanh", C_b=0.1, C_W=1.0)
-    start, busy = time.perf_counter(), time.process_time()
-    found = measure_kernels(net, np.eye(3) + 0.2, members=10**6, seed=0, tensors=("V",))
-    seconds, cpu = time.perf_counter() - start, time.process_time() - busy
-    V = found.V
-    assert V is not None
-    worst = float(np.max(V.standard_error[-1]) / np.max(np.abs(V.value[-1])))
-    diagonal = [V.value[-1][a, a, a, a] for a in range(3)]
-    errors = [V.standard_error[-1][a, a, a, a] for a in range(3)]
-    relative = float(np.max(np.array(errors) / np.array(diagonal)))
-    print(
-        f"10^6 networks: {seconds:.1f} s (cpu {cpu:.1f} s), V_aaaa of the output to "
-        f"{100 * relative:.2f} %, largest error {100 * worst:.2f} % of the largest entry"
-    )
-    return {"wall_s": seconds, "cpu_s": cpu, "relative_error": relative}
-
-
-PARTS = {"training": part_training, "scaling": part_scaling, "memory": part_memory,
-         "dask": part_dask, "kernels": part_kernels}  # fmt: skip
+PARTS = {"training": part_training, "scaling": part_scaling, "memory": part_memory}
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 For every case networks of several widths are trained to zero error, n × (measured − infinite
 width) is extrapolated to n → ∞ by a quadratic in 1/n, and set against the prediction. `--members`
 is per width. All cases with 400 000 members take about ten minutes on a data-centre GPU; a quick
-look at one case on a CPU is  python benchmarks/trained_agreement.py --cases 0 --members 8000.
+look at one case on a CPU is  python benchmarks/trained_agreement.py --cases 0 --members 8000
+--widths 16,24,32,48.
 """
 
 import argparse
@@ -148,6 +149,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--members", type=int, default=400_000)
     parser.add_argument("--cases", default="", help="numbers separated by commas; default all")
+    parser.add_argument("--widths", default="", help="instead of the cases' own, for a CPU")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="a JSON file for all numbers")
     options = parser.parse_args()
@@ -158,6 +160,9 @@ def main():
     results = []
     for number in chosen:
         case, start = CASES[number], time.perf_counter()
+        if options.widths:
+            widths = tuple(int(n) for n in options.widths.split(","))
+            case = (*case[:6], widths, case[7])
         result = run(case, options.members, options.seed)
         result["seconds"] = time.perf_counter() - start
         results.append(result)

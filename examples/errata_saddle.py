@@ -1,5 +1,7 @@
 """Where the saddle-escape paper and the numbers disagree: each line is one of docs/errata.md."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -14,7 +16,9 @@ from dynagram.theory.saddle import (
     SymmetricNetwork,
     balanced_escape_time,
     block_escape,
+    block_velocity,
     chain_moment,
+    fastest_growth,
     profile_escape_times,
     reduced_escape_time,
     universal_time,
@@ -82,3 +86,28 @@ times = [
     for closure in (blocks.closed(()), blocks)
 ]
 line("App. E", "escape of three modes, decoupled and exact", *(f"{t:.3f}" for t in times))
+
+# On the block-diagonal state, in units of the drive K ε³ of the diagonal entries (β = 1).
+state, unit = blocks.aligned(0.05), blocks.K * 0.05**2
+speed = block_velocity(blocks, state)
+line(
+    "(62)",
+    "drive of C_21, over that of the diagonal",
+    "0.000",
+    f"{speed.A[0][1, 0] / unit / 0.05:.3f}",
+)
+line(
+    "(64)",
+    "drive of η_21, over that of the diagonal",
+    "0.000",
+    f"{speed.A1[1, 0] / unit / 0.05:.3f}",
+)
+diagonal, whole = (fastest_growth(part, state).eigenvalue for part in (blocks.closed(()), blocks))
+line("(54)", "growth of the diagonal part alone, over K ε²", "< 0", f"{diagonal / unit:.3f}")
+law = math.log(1 / 0.05) / whole
+line(
+    "Cor. 26",
+    "log(1/ε)/λ and the escape, times K ε²",
+    f"{law * unit:.3f}",
+    f"{times[1] * unit:.3f}",
+)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram.observables.plateaus import find_plateaus
-from dynagram.theory.saddle.forecast import forecast
+from dynagram import find_plateaus, forecast
 
 RATE = 0.05
 rng = np.random.default_rng(1)

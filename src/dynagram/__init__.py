@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dynagram.observables.field_state import fixed_readout as fixed_readout
     from dynagram.observables.linearity import held_out_linearity as held_out_linearity
     from dynagram.observables.linearity import target_linearity as target_linearity
+    from dynagram.observables.plateaus import find_plateaus as find_plateaus
     from dynagram.observables.spectra import weight_spectrum as weight_spectrum
     from dynagram.theory.advice import advise as advise
     from dynagram.theory.bayes import exact_posterior as exact_posterior
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from dynagram.theory.kernels import metric_correction as metric_correction
     from dynagram.theory.predict import predict as predict
     from dynagram.theory.residual import predict_residual as predict_residual
+    from dynagram.theory.saddle.escape import escape_times as escape_times
+    from dynagram.theory.saddle.forecast import forecast as forecast
+    from dynagram.theory.saddle.symmetric import SymmetricNetwork as SymmetricNetwork
     from dynagram.theory.training.finite import predict_trained as predict_trained
     from dynagram.theory.training.infinite import infinite_training as infinite_training
     from dynagram.weights import load_weights as load_weights
@@ -69,6 +73,7 @@ _PUBLIC = {
     "fixed_readout": "observables.field_state",
     "held_out_linearity": "observables.linearity",
     "target_linearity": "observables.linearity",
+    "find_plateaus": "observables.plateaus",
     "weight_spectrum": "observables.spectra",
     "advise": "theory.advice",
     "exact_posterior": "theory.bayes",
@@ -81,6 +86,9 @@ _PUBLIC = {
     "kernel": "theory.kernels",
     "metric_correction": "theory.kernels",
     "predict": "theory.predict",
+    "escape_times": "theory.saddle.escape",
+    "forecast": "theory.saddle.forecast",
+    "SymmetricNetwork": "theory.saddle.symmetric",
     "predict_trained": "theory.training.finite",
     "infinite_training": "theory.training.infinite",
     "read_config": "config",

@@ -24,7 +24,6 @@ CASES = {
     "tanh, 2 layers, 3 inputs": ("tanh", (9,), 3, WITH_BIASES, ALL, 200_000),
     "gelu, 2 layers, 2 inputs": ("gelu", (7,), 2, WITHOUT, ALL, 100_000),
     "relu, 2 layers, 3 inputs": ("relu", (8,), 3, WITH_BIASES, NTK, 150_000),
-    "tanh, 3 layers, 2 inputs": ("tanh", (20, 30), 2, WITH_BIASES, ALL, 15_000),
     "gelu, 3 layers, 2 inputs": ("gelu", (30, 20), 2, WITHOUT, ALL, 15_000),
     "relu, 3 layers, 2 inputs": ("relu", (30, 20), 2, WITHOUT, NTK, 60_000),
     "tanh, 4 layers, 3 inputs": ("tanh", (24, 32, 20), 3, WITHOUT, NTK, 40_000),

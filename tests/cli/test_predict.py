@@ -128,8 +128,8 @@ def test_predict_residual_networks(run, answer, inputs, tmp_path):
         (["--skip", "0.5", "--vertex", "exact"], "expected corrected or published"),
         (["--skip", "0.5", "--vertex", "published", "--tensors", "G1"], "the book has no G1"),
         (["--skip", "0.5,0.5,0.5"], "2 expected, 3 given"),
-        (["--skip", "half"], "--skip = 'half'"),
-        (["--skip", "1"], "criticality needs γ² < 1"),
+        (["--skip", "half"], "a number, or one per block separated"),
+        (["--skip", "1"], "criticality needs γ² < 1, else K grows in every block: give C_b and"),
         (["--vertex", "published"], "only networks with --skip"),
     ],
 )

@@ -8,13 +8,14 @@ pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
 from dynagram.experiments import Settings, depth_digits
-from dynagram.experiments.depth_digits import Plan, Point, judged
+from dynagram.experiments._depth_digits_verdict import Point, judged
+from dynagram.experiments.depth_digits import Plan
 
 
-def ensembles(best, *, error=1e-4):
+def ensembles(best, *, error=1e-4, name="tanh"):
     """Test errors with a sharp minimum at the depth `best[width]`."""
     return [
-        Point("tanh", width, depth, 0.1 + 0.01 * abs(depth - at), error, 0.2, 1e-3)
+        Point(name, width, depth, 9, 0.1 + 0.01 * abs(depth - at), error, 0.2, 1e-3, 0.1, 1e-3)
         for width, at in best.items()
         for depth in (2, 3, 4, 6, 9, 13, 18)
     ]
@@ -36,16 +37,42 @@ def test_agreement_is_judged_by_the_depths_as_good_as_the_best():
     assert len(good.tables["depth_digits"]["wrong"]) == 14
 
 
+def test_the_cost_of_following_the_ratio_is_told_against_one_depth_for_all():
+    """r*·n = 3.8 and 7.7 make one take 4 and 9, at the cost of 0 and 3 steps from the best."""
+    found = judged(ensembles({32: 4, 64: 6}))
+    advice = found.tables["depth_digits_advice"]
+    assert (advice["taken"], advice["best"]) == ([4, 9], [4, 6])
+    assert advice["cost"] == pytest.approx([0.0, 0.03])
+    assert advice["cost_error"] == pytest.approx([0.0, 2**0.5 * 1e-4])
+    told = "have 0.0150 ± 0.0001 more wrong digits than the best ones, averaged over widths; "
+    fixed = (
+        "the best single depth for all, 4 in hindsight, has 0.0100 more, and depth 2 0.0300 more"
+    )
+    assert f"{told}{fixed}" in found.notes[1]
+    assert "at L/n = 0.12, 0.094, the largest depths as good as the best at" in found.notes[0]
+    assert "best depth 18, the deepest tried" in judged(ensembles({64: 18})).statements[0].measured
+
+
+def test_activations_with_a_small_ratio_are_asked_for_few_layers_only():
+    """r*·n of ReLU is 2.05 at width 128: no growth with width can be asked for."""
+    found = judged(ensembles({16: 2, 128: 4}, name="relu"))
+    assert found.passed
+    assert len(found.statements) == 1
+    assert "r*·n is 2.0 at most" in found.notes[0]
+    assert not judged(ensembles({16: 2, 128: 6}, name="relu")).passed
+
+
+@pytest.mark.slow
 def test_a_run_learns_and_is_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(depth_digits, "QUICK", Plan({"tanh": (16,)}, members=2, steps=60, train=50))
-    monkeypatch.setattr(depth_digits, "DEPTHS", (2, 3))
+    monkeypatch.setattr(depth_digits, "QUICK", Plan((16,), {"tanh": 60}, members=2, train=50))
+    monkeypatch.setattr(depth_digits, "DEPTHS", (2,))
     settings = Settings(folder=tmp_path)
     first = depth_digits.EXPERIMENT.run(settings)
     assert max(first.tables["depth_digits"]["wrong"]) < 0.8  # 0.9 by chance
     kept = tmp_path / "depth_digits_quick_0.json"
     changed = json.loads(kept.read_text())
-    changed["tanh 16 2"][3] = 0.123
+    changed["parts"]["tanh 16 2"]["wrong"] = 0.123
     kept.write_text(json.dumps(changed))
     again = depth_digits.EXPERIMENT.run(settings)
-    assert again.tables["depth_digits"]["wrong"][0] == 0.123
-    assert again.tables["depth_digits"]["wrong"][1] == first.tables["depth_digits"]["wrong"][1]
+    assert again.tables["depth_digits"]["wrong"] == [0.123]
+    assert again.tables["depth_digits"]["squared"] == first.tables["depth_digits"]["squared"]

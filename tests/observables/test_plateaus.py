@@ -20,6 +20,19 @@ def test_two_stages_and_an_end():
     assert found[1].level == pytest.approx(0.5, abs=0.02)
 
 
+def test_a_plateau_ends_where_the_allowed_fall_is_used_up():
+    """1/(1 + e^{(t − 1000)/30}) has fallen by 5 % of 1.5 at 1000 + 30 log(0.075/0.925)."""
+    for fall, part in ((0.05, 0.075), (0.1, 0.15)):
+        first = find_plateaus(STAGES, fall=fall)[0]
+        assert first.end == np.floor(1000 + 30 * np.log(part / (1 - part)))
+
+
+def test_steps_of_the_size_of_the_noise_are_no_plateaus():
+    for seed in (1, 2, 3):
+        loss = STAGES + 0.05 * np.random.default_rng(seed).normal(size=T.size)
+        assert len(find_plateaus(loss)) == 3
+
+
 @pytest.mark.parametrize("noise", [0.01, 0.05])
 def test_noise_moves_the_ends_but_adds_no_long_plateau(noise):
     loss = STAGES + noise * np.random.default_rng(0).normal(size=T.size)

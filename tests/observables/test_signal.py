@@ -53,7 +53,7 @@ def test_signal_gradients_and_rate_are_those_of_autodiff(name):
         assert np.allclose(ours, theirs, rtol=1e-10, atol=1e-14)
     rate = -sum(float(jnp.sum(a * b)) for a, b in zip(G, descent, strict=True))
     assert found.rate == pytest.approx(rate, rel=1e-10)
-    assert found.signal_energy == pytest.approx(sum(float(jnp.sum(a * a)) for a in G), rel=1e-12)
+    assert found.gradient_energy == pytest.approx(sum(float(jnp.sum(a * a)) for a in G), rel=1e-12)
 
     def own(weights):
         return 0.5 * jnp.mean(jnp.sum(output(weights) ** 2, axis=1))

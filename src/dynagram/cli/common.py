@@ -19,13 +19,13 @@ from dynagram.errors import InvalidValueError
 T = TypeVar("T", int, float)
 
 
-def per_layer(name: str, text: str) -> float | list[float]:
-    """One number, or one per layer separated by commas.
+def per_layer(name: str, text: str, each: str = "layer") -> float | list[float]:
+    """One number, or one per layer (or other part) separated by commas.
 
     >>> per_layer("--cw", "1.5"), per_layer("--cw", "1,2")
     (1.5, [1.0, 2.0])
     """
-    values = _split(name, text, float, "a number, or one per layer separated by commas, needed")
+    values = _split(name, text, float, f"a number, or one per {each} separated by commas, needed")
     return values[0] if len(values) == 1 else values
 
 

@@ -1,21 +1,19 @@
-"""Networks put on a plateau, and many of them trained at once until they leave it.
-
-The members of a group share their shapes; activation, bottleneck, data and target differ.
-"""
+"""Networks put on a plateau, and their training until they leave it."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from dynagram.activations import activation
 
 ACTIVATIONS = ("tanh", "erf", "sin", "gelu", "swish")
-BLOCK = 200  # steps between two looks at whether all members have left
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +26,11 @@ class Plateau:
     weights: list[np.ndarray]
     train: tuple[np.ndarray, np.ndarray]
     seen: tuple[np.ndarray, np.ndarray]
+
+    def rescaled(self, layer: int, factor: float) -> Plateau:
+        """The same with one layer (from 1) multiplied."""
+        weights = [factor * w if i == layer else w for i, w in enumerate(self.weights, start=1)]
+        return replace(self, weights=weights)
 
 
 def draw_plateau(
@@ -42,8 +45,9 @@ def draw_plateau(
 ) -> Plateau:
     """He-normal layers, some of them times ε; a teacher with one to three directions.
 
-    The first r layers are small, in a third of the draws r layers anywhere. Training and the
-    forecaster's batch are independent draws from the same population.
+    The first r layers are small, in a third of the draws r layers anywhere. The training inputs
+    stand for the population N(0, I): pairs ±x with its first and second moments exactly. The
+    forecaster sees 1024 independent random inputs.
     """
     name = str(rng.choice(ACTIVATIONS)) if name is None else name
     r = int(rng.integers(2, depth + 1))
@@ -62,66 +66,74 @@ def draw_plateau(
     directions = np.linalg.qr(rng.normal(size=(inputs, modes)))[0]
     strengths = np.sort(rng.uniform(0.3, 1.0, size=modes))[::-1]
 
-    def batch(count: int) -> tuple[np.ndarray, np.ndarray]:
-        x = rng.normal(size=(count, inputs))
+    def with_targets(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sigma = activation(name)
         return x, (sigma.values(x @ directions) - sigma.values(np.zeros(1))) @ strengths[:, None]
 
+    train = with_targets(_population(rng, samples, inputs))
     layers = tuple(int(i) + 1 for i in np.sort(small))
-    return Plateau(name, layers, eps, weights, batch(samples), batch(1024))
+    return Plateau(name, layers, eps, weights, train, with_targets(rng.normal(size=(1024, inputs))))
 
 
-def measured_escapes(
-    members: list[Plateau],
-    levels: np.ndarray,
+def _population(rng: np.random.Generator, samples: int, inputs: int) -> np.ndarray:
+    """Gaussian inputs in pairs ±x, turned and stretched so that their second moment is 1."""
+    half = rng.normal(size=(samples // 2, inputs))
+    values, vectors = np.linalg.eigh(half.T @ half / len(half))
+    half = (half @ vectors) / np.sqrt(values) @ vectors.T
+    return np.concatenate([half, -half])
+
+
+def measured_escape(
+    member: Plateau,
+    level: float,
     *,
     learning_rate: float,
     most_steps: int,
     momentum: float = 0.0,
-) -> np.ndarray:
-    """Steps of full-batch gradient descent until each member's loss is at its level; inf if never.
-
-    All members must have layers of the same shapes and as many samples.
-    """
-    weights = [
-        jnp.asarray(np.stack([m.weights[i] for m in members]), jnp.float32)
-        for i in range(len(members[0].weights))
-    ]
-    x, y = (jnp.asarray(np.stack([m.train[i] for m in members]), jnp.float32) for i in (0, 1))
-    which = jnp.asarray([ACTIVATIONS.index(m.name) for m in members])
-    state = (weights, [jnp.zeros_like(w) for w in weights])
-    found = np.full(len(members), np.inf)
-    goal = jnp.asarray(levels, jnp.float32)
-    for start in range(0, most_steps, BLOCK):
-        state, below = _block(state, which, x, y, goal, learning_rate, momentum)
-        first = np.asarray(below)
-        arrived = (first < BLOCK) & ~np.isfinite(found)
-        found[arrived] = start + first[arrived]
-        if np.all(np.isfinite(found)):
-            break
-    return found
+) -> float:
+    """Steps of full-batch gradient descent until the loss is at `level`; inf if never."""
+    x, y = (jnp.asarray(part, jnp.float32) for part in member.train)
+    steps, arrived = _descend(
+        [jnp.asarray(w, jnp.float32) for w in member.weights],
+        ACTIVATIONS.index(member.name),
+        x, y, level, learning_rate, momentum, most_steps,
+    )  # fmt: skip
+    return float(steps) if bool(arrived) else math.inf
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _block(state, which, x, y, goal, learning_rate, momentum):
-    """BLOCK steps; the first of them at whose start the loss was at its goal, else BLOCK."""
+@jax.jit
+def _descend(
+    weights: list[Array],
+    kind: int | Array,
+    x: Array,
+    y: Array,
+    level: float | Array,
+    learning_rate: float | Array,
+    momentum: float | Array,
+    most_steps: int | Array,
+) -> tuple[Array, Array]:
+    """The number of steps before the loss is at `level`, and whether it gets there."""
 
-    def loss(weights, kind, x, y):
+    def loss(weights: Sequence[Array]) -> Array:
         h = x
         for w in weights[:-1]:
             h = jax.lax.switch(kind, [activation(name) for name in ACTIVATIONS], h @ w.T)
         return 0.5 * jnp.mean(jnp.sum((h @ weights[-1].T - y) ** 2, axis=1))
 
-    gradient = jax.vmap(jax.value_and_grad(loss))
+    def going(carry: tuple[list[Array], list[Array], Array, Array]) -> Array:
+        _, _, steps, arrived = carry
+        return ~arrived & (steps < most_steps)
 
-    def step(carry, index):
-        weights, velocity, first = carry
-        value, slopes = gradient(weights, which, x, y)
-        first = jnp.where((value <= goal) & (first == BLOCK), index, first)
+    def step(
+        carry: tuple[list[Array], list[Array], Array, Array],
+    ) -> tuple[list[Array], list[Array], Array, Array]:
+        weights, velocity, steps, _ = carry
+        value, slopes = jax.value_and_grad(loss)(weights)
         velocity = [momentum * v - learning_rate * g for v, g in zip(velocity, slopes, strict=True)]
-        weights = [w + v for w, v in zip(weights, velocity, strict=True)]
-        return (weights, velocity, first), None
+        moved = [w + v for w, v in zip(weights, velocity, strict=True)]
+        arrived = value <= level
+        return moved, velocity, steps + jnp.where(arrived, 0, 1), arrived
 
-    start = (*state, jnp.full(len(which), BLOCK))
-    (weights, velocity, first), _ = jax.lax.scan(step, start, jnp.arange(BLOCK))
-    return (weights, velocity), first
+    start = (weights, [jnp.zeros_like(w) for w in weights], jnp.asarray(0), jnp.asarray(False))
+    _, _, steps, arrived = jax.lax.while_loop(going, step, start)
+    return steps, arrived

@@ -98,7 +98,7 @@ def coordinate_loss(
 
     def loss(state: Coordinates, x: Array) -> Array:
         y = sigma(x[:, : weights.size]) @ jnp.asarray(weights, x.dtype)
-        residual = output(sigma, jnp.asarray(gain, x.dtype), state, x)[:, 0] - y
+        residual = output(sigma, jnp.full((1, 1), gain, x.dtype), state, x)[:, 0] - y
         return 0.5 * jnp.mean(residual**2)
 
     return loss

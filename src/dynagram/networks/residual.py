@@ -91,7 +91,7 @@ class ResidualMLP:
         strengths = checked_skip(sizes, skip)
         for block, strength in enumerate(strengths, start=1):
             if strength**2 >= 1.0:
-                allowed = "criticality needs γ² < 1: the kernel grows in every block otherwise"
+                allowed = "criticality needs γ² < 1, else K grows in every block: give C_b and C_W"
                 raise InvalidValueError(f"skip of block {block}", strength, allowed)
         point = critical_initialisation(sigma)
         rest = [1.0, *(1.0 - strength**2 for strength in strengths), 1.0]

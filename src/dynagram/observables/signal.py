@@ -3,6 +3,7 @@
 Along the best linear predictor g of the targets (E|g|² = 1) the network has learnt
 γ = E⟨f, g⟩, with gradients G_l = ∇_{W_l}γ and T = Σ_l ‖G_l‖². For the loss ½E|f − y|²,
 dγ/dt = Σ_l ⟨G_l, E[(y − f)·∇_{W_l}f]⟩ exactly; S is the part of it that f itself makes (14).
+E is the mean over a batch, or, with weights, that of a population of Gaussian inputs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -24,14 +26,13 @@ _GAP = 1.5
 
 
 @dataclass(frozen=True, eq=False)
-class SmallSignal:
-    """The state of one network on one batch, as the theory of plateaus sees it.
+class LayerSignals:
+    """What the layers of one network do to the signal of one batch.
 
     `scales` are the root-mean-square gains α‖W_l‖_F/√n_l of the layers (the last without α);
     `bottleneck` the layers (from 1) at the small scale, r of them; `gains` the mean slopes of the
     activations; `nonlinearity` the part of each activation that is no multiple of its slope:
-    E|σ(z) − E σ(z) − g(z − E z)| / E|g(z − E z)|. `path_gains` are y_m = ‖A_m‖/‖A_{m−1}‖ along the
-    chain A_m = W_m A_{m−1} from the direction of g, `operator_norms` the spectral norms.
+    E|σ(z) − E σ(z) − g(z − E z)| / E|g(z − E z)|.
     """
 
     outputs: Float[np.ndarray, "samples outputs"]
@@ -39,6 +40,21 @@ class SmallSignal:
     bottleneck: tuple[int, ...]
     gains: tuple[float, ...]
     nonlinearity: tuple[float, ...]
+
+    @property
+    def r(self) -> int:
+        """The number of bottleneck layers: the plateau lasts Θ(ε^{−(r−2)}) for r ≥ 3."""
+        return len(self.bottleneck)
+
+
+@dataclass(frozen=True, eq=False)
+class SmallSignal(LayerSignals):
+    """The state of one network on one batch, as the theory of plateaus sees it.
+
+    `rate` is dγ/dt and `self_interaction` S. `path_gains` are y_m = ‖A_m‖/‖A_{m−1}‖ along the
+    chain A_m = W_m A_{m−1} from the direction of g, `operator_norms` the spectral norms.
+    """
+
     gamma: float
     gradients: tuple[np.ndarray, ...]
     rate: float
@@ -47,14 +63,30 @@ class SmallSignal:
     operator_norms: tuple[float, ...]
 
     @property
-    def r(self) -> int:
-        """The number of bottleneck layers: the plateau lasts Θ(ε^{−(r−2)}) for r ≥ 3."""
-        return len(self.bottleneck)
+    def gradient_energy(self) -> float:
+        """T = Σ_l ‖G_l‖²: dγ/dt is h_σ β T as long as the signal is small."""
+        return sum(float(np.sum(G * G)) for G in self.gradients)
 
     @property
-    def signal_energy(self) -> float:
-        """T = Σ_l ‖G_l‖²."""
-        return sum(float(np.sum(G * G)) for G in self.gradients)
+    def largest_norm(self) -> float:
+        """M = max ‖W_l‖_op over the bottleneck layers."""
+        return max(self.operator_norms[layer - 1] for layer in self.bottleneck)
+
+
+def layer_signals(
+    params: Sequence[Layer | np.ndarray],
+    x: Float[np.ndarray, "samples n_0"],
+    y: Float[np.ndarray, "samples outputs"],
+    activation: ActivationLike,
+) -> LayerSignals:
+    """Scales, bottleneck, mean slopes and nonlinearity of a network on a batch: a forward pass.
+
+    >>> x = np.linspace(-1, 1, 9)[:, None]
+    >>> found = layer_signals([np.full((2, 1), 0.1), np.full((1, 2), 0.1)], x, x, "tanh")
+    >>> found.bottleneck, round(found.nonlinearity[0], 3)
+    ((1, 2), 0.002)
+    """
+    return _layer_signals(_passed(params, x, y, activation, None))
 
 
 def small_signal(
@@ -62,49 +94,39 @@ def small_signal(
     x: Float[np.ndarray, "samples n_0"],
     y: Float[np.ndarray, "samples outputs"],
     activation: ActivationLike,
+    *,
+    weights: Float[np.ndarray, " samples"] | None = None,
 ) -> SmallSignal:
-    """Measure scales, bottleneck, γ, G_l, T, S, dγ/dt of a network on a batch.
+    """Measure scales, bottleneck, γ, G_l, T, S, M, y_m, dγ/dt of a network on a batch.
 
-    `params` holds a matrix (n_l, n_{l−1}) or a `Layer` per layer. Cost: one forward and k + 2
-    backward passes over the batch for k outputs. Memory: the activations of all layers.
+    `params` holds a matrix (n_l, n_{l−1}) or a `Layer` per layer. `weights` are those of the
+    samples, with the sum 1, in place of 1/samples: rows and weights of `gaussian_batch` give the
+    values of the population. Cost: one forward and three backward passes over the batch. Memory:
+    the activations of all layers.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(500, 4))
-    >>> weights = [0.1 * rng.normal(size=s) / 2 for s in ((16, 4), (16, 16))]
-    >>> weights.append(rng.normal(size=(1, 16)) / 4)
-    >>> found = small_signal(weights, x, np.tanh(x[:, :1]), "tanh")
+    >>> layers = [0.1 * rng.normal(size=s) / 2 for s in ((16, 4), (16, 16))]
+    >>> layers.append(rng.normal(size=(1, 16)) / 4)
+    >>> found = small_signal(layers, x, np.tanh(x[:, :1]), "tanh")
     >>> found.bottleneck, found.rate > 0
     ((1, 2), True)
     """
-    sigma = checked_activation(activation)
-    weights, biases = matrices(params)
-    check_shapes(weights, x, y)
-    u, z = _forward(weights, biases, x, sigma)
-    slopes = [sigma.values(values, 1) for values in z[:-1]]
-    outputs = z[-1]
-    linear, direction = _linear_target(x, y)
-    # Three cotangents share the backward pass: g, y − f and f.
+    state = _passed(params, x, y, activation, weights)
+    outputs, share = state.z[-1], state.share
+    linear, direction = _linear_target(x, y, share)
     learnt, moved, own = (
-        _gradient(weights, u, slopes, cotangent / len(x))
+        _gradient(state.layers, state.u, state.slopes, share[:, None] * cotangent)
         for cotangent in (linear, y - outputs, outputs)
     )
-    gains = tuple(float(np.mean(values)) for values in slopes)
-    scales = layer_scales(weights, gains)
     return SmallSignal(
-        outputs=outputs,
-        scales=scales,
-        bottleneck=bottleneck_layers(scales),
-        gains=gains,
-        nonlinearity=tuple(
-            _nonlinearity(values, after, gain)
-            for values, after, gain in zip(z[:-1], u[1:], gains, strict=True)
-        ),
-        gamma=float(np.sum(outputs * linear)) / len(x),
+        **vars(_layer_signals(state)),
+        gamma=float(np.sum(share @ (outputs * linear))),
         gradients=tuple(learnt),
         rate=_paired(learnt, moved),
         self_interaction=_paired(learnt, own),
-        path_gains=_path_gains(weights, direction),
-        operator_norms=tuple(float(np.linalg.norm(layer, 2)) for layer in weights),
+        path_gains=_path_gains(state.layers, direction),
+        operator_norms=tuple(float(np.linalg.norm(layer, 2)) for layer in state.layers),
     )
 
 
@@ -178,6 +200,60 @@ def check_shapes(weights: Sequence[np.ndarray], x: np.ndarray, y: np.ndarray) ->
         raise InvalidValueError("shape of y", y.shape, f"expected ({len(x)}, {inputs})")
 
 
+class _Passed(NamedTuple):
+    """A forward pass: the weights, what each sample counts for, u^(0..L−1), z^(1..L), σ'(z)."""
+
+    layers: list[np.ndarray]
+    share: np.ndarray
+    u: list[np.ndarray]
+    z: list[np.ndarray]
+    slopes: list[np.ndarray]
+
+
+def _passed(
+    params: Sequence[Layer | np.ndarray],
+    x: np.ndarray,
+    y: np.ndarray,
+    activation: ActivationLike,
+    weights: np.ndarray | None,
+) -> _Passed:
+    sigma = checked_activation(activation)
+    layers, biases = matrices(params)
+    check_shapes(layers, x, y)
+    share = _shares(weights, len(x))
+    u, z = _forward(layers, biases, x, sigma)
+    return _Passed(layers, share, u, z, [sigma.values(values, 1) for values in z[:-1]])
+
+
+def _layer_signals(state: _Passed) -> LayerSignals:
+    gains = tuple(float(np.mean(state.share @ values)) for values in state.slopes)
+    scales = layer_scales(state.layers, gains)
+    return LayerSignals(
+        outputs=state.z[-1],
+        scales=scales,
+        bottleneck=bottleneck_layers(scales),
+        gains=gains,
+        nonlinearity=tuple(
+            _nonlinearity(values, after, gain, state.share)
+            for values, after, gain in zip(state.z[:-1], state.u[1:], gains, strict=True)
+        ),
+    )
+
+
+def _shares(weights: np.ndarray | None, samples: int) -> np.ndarray:
+    """What each sample counts for in a mean."""
+    if weights is None:
+        return np.full(samples, 1.0 / samples)
+    share = np.asarray(weights, dtype=np.float64)
+    if share.shape != (samples,):
+        raise InvalidValueError("shape of weights", share.shape, f"expected ({samples},)")
+    if not np.all(share >= 0) or not abs(float(share.sum()) - 1.0) < 1e-6:
+        raise InvalidValueError(
+            "weights", f"sum {share.sum():.6g}", "numbers ≥ 0 with the sum 1 needed"
+        )
+    return share
+
+
 def _forward(
     weights: Sequence[np.ndarray],
     biases: Sequence[np.ndarray | None],
@@ -209,11 +285,14 @@ def _gradient(
     return found
 
 
-def _linear_target(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _linear_target(
+    x: np.ndarray, y: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The best linear predictor of y with E|g|² = 1, and its input direction of largest weight."""
-    solution = np.linalg.lstsq(x, y, rcond=None)[0]
+    root = np.sqrt(share)[:, None]
+    solution = np.linalg.lstsq(root * x, root * y, rcond=None)[0]
     linear = x @ solution
-    size = math.sqrt(float(np.sum(linear * linear)) / len(x))
+    size = math.sqrt(float(np.sum(share @ (linear * linear))))
     if size == 0.0:
         raise InvalidValueError("y", "uncorrelated with x", "a batch with a linear signal needed")
     direction = np.linalg.svd(solution, full_matrices=False)[0][:, 0]
@@ -230,11 +309,11 @@ def _path_gains(weights: Sequence[np.ndarray], direction: np.ndarray) -> tuple[f
     return tuple(gains)
 
 
-def _nonlinearity(z: np.ndarray, after: np.ndarray, gain: float) -> float:
+def _nonlinearity(z: np.ndarray, after: np.ndarray, gain: float, share: np.ndarray) -> float:
     """The part of σ(z) that is no multiple of z, both without the mean of their neuron."""
-    linear = gain * (z - z.mean(axis=0))
-    size = float(np.mean(np.abs(linear)))
-    rest = float(np.mean(np.abs(after - after.mean(axis=0) - linear)))
+    linear = gain * (z - share @ z)
+    size = float(np.mean(share @ np.abs(linear)))
+    rest = float(np.mean(share @ np.abs(after - share @ after - linear)))
     return rest / size if size else (math.inf if rest else 0.0)
 
 

@@ -1,5 +1,6 @@
 """r*, I*, γ* to the digits of the reference; information in residual layers; counts; inputs."""
 
+import itertools
 import math
 
 import numpy as np
@@ -176,6 +177,16 @@ def test_six_point_vertex_and_counts():
         4,
         6,
     ]
+    assert [complexity_count(20, train=1, outputs=1, order=k).printed_power for k in (1, 2)] == [
+        2,
+        4,
+    ]
+    found = complexity_count(3, train=2, outputs=5, order=2).independent
+    for name, places in (("K", 2), ("Theta", 2), ("V", 4), ("six-point vertex", 6)):
+        entries = itertools.product(range(3), repeat=places)
+        pairs = (sorted(sorted(entry[i : i + 2]) for i in range(0, places, 2)) for entry in entries)
+        assert found[name] == len({str(entry) for entry in pairs})
+    assert found["y"] == 10
     with pytest.raises(DynagramError, match="train = 30"):
         complexity_count(20, train=30, outputs=1)
 
@@ -215,6 +226,9 @@ def test_information_of_trained_networks():
         wanted = gaussian_information(covariance, [0], [1])
         found = trained_information(network, known, tests, [0], [1], state=state)
         assert found == pytest.approx(wanted, rel=1e-8)
+    noisy = K[2:, 2:] - K[2:, :2] @ np.linalg.solve(K[:2, :2] + 0.3 * np.eye(2), K[:2, 2:])
+    found = trained_information(network, known, tests, [0], [1], noise=0.3, neurons=2)
+    assert found == pytest.approx(2 * gaussian_information(noisy, [0], [1]), rel=1e-8)
     with pytest.raises(DynagramError, match="expected untrained, posterior or trained"):
         trained_information(network, known, tests, [0], [1], state="tired")
 

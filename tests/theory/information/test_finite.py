@@ -46,6 +46,8 @@ def test_entropy_coefficients(family, m):
     )
     assert second == pytest.approx(-(m**2 + 2 * m) / 16, rel=1e-3)
     assert third == pytest.approx((m**3 + 10 * m**2 + 16 * m) / 48, rel=1e-2)
+    written = [float(entropy(0.1, neurons=m, order=order)) for order in ("leading", "next")]
+    assert third == pytest.approx((written[1] - written[0]) / 1e-3, rel=1e-2)
     x = 0.01
     exact = getattr(ScaleMixture, family)(x).entropy(m)
     assert float(entropy(x, neurons=m)) == pytest.approx(exact, abs=30 * m**3 * x**4)

@@ -11,7 +11,12 @@ from dynagram.networks import ResidualMLP
 from dynagram.pairs import matrix_to_pairs, pair_indices, pair_numbers
 from dynagram.theory.frozen import frozen_kernels
 from dynagram.theory.predict import predict
-from dynagram.theory.residual import predict_residual, residual_flow, residual_kernels
+from dynagram.theory.residual import (
+    predict_residual,
+    residual_flow,
+    residual_kernels,
+    residual_susceptibilities,
+)
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])
 VALUES = (0, 0)
@@ -36,12 +41,12 @@ def test_without_skips_it_is_the_plain_network(name):
     kernels = residual_kernels(residual, x)
     np.testing.assert_allclose(kernels.K, frozen.K, rtol=1e-10)
     np.testing.assert_allclose(kernels.Theta, frozen.Theta, rtol=1e-10)
-    wanted = predict(plain, x, ("V", "G1"))
-    found = predict_residual(residual, x, ("V", "G1"))
+    wanted = predict(plain, x, ("V", "G1"), accuracy=1e-3)  # the same nodes in both
+    found = predict_residual(residual, x, ("V", "G1"), accuracy=1e-3)
     for tensor in ("V", "G1"):
         scale = np.max(np.abs(wanted[tensor]))
         np.testing.assert_allclose(found[tensor], wanted[tensor], rtol=1e-9, atol=1e-9 * scale)
-    printed = predict_residual(residual, x, ("V",), vertex="published")
+    printed = predict_residual(residual, x, ("V",), vertex="published", accuracy=1e-3)
     np.testing.assert_allclose(printed["V"], found["V"], rtol=1e-9, atol=1e-12)
 
 
@@ -236,11 +241,33 @@ def test_infinite_width_against_the_closed_form_of_relu():
     np.testing.assert_allclose(kernels.Theta[-1], Theta, rtol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["tanh", "gelu", "relu"])
+def test_susceptibilities_by_the_kernels_of_near_inputs(name):
+    """(B.13), (B.14): δK_[1]' = χ∥ δK_[1] and δδK_[2]' = χ⊥ δδK_[2] + h(δK_[1])²."""
+    skip, C_W, x, size = -0.6, 1.1, np.array([1.2, -0.4]), 4e-3
+    net = ResidualMLP([2, 8, 8, 8, 1], name, 0.2, C_W, skip)
+    across = np.array([0.4, 1.2])  # orthogonal to x: both inputs have the same norm
+    along = x + 0.5 * across
+    for direction in (across, along):
+        inputs = np.array([x, x + size * direction, x - size * direction])
+        K = residual_kernels(net, inputs).K[:2]
+        found = residual_susceptibilities(name, K[0, 0, 0], C_W, skip)
+        one = 0.5 * (K[:, 1, 1] - K[:, 2, 2])
+        two = 0.25 * (K[:, 1, 1] + K[:, 2, 2] - 2 * K[:, 1, 2])
+        wanted = found.perpendicular * two[0] + found.source * one[0] ** 2
+        # An angle between the inputs adds its third power where σ has a kink.
+        assert two[1] == pytest.approx(wanted, rel=1e-2 if name == "relu" else 2e-4)
+        if direction is along:
+            assert one[1] == pytest.approx(found.parallel * one[0], rel=2e-4)
+            if name != "relu":  # h = 0 for ReLU
+                assert abs(found.source) * one[0] ** 2 > 0.01 * two[1]
+
+
 def test_the_result_says_what_it_is():
     net = ResidualMLP.critical([3, 20, 20, 20, 20, 1], "relu", 0.5)
-    found = predict_residual(net, X, ("K", "Theta", "V", "G1"))
+    found = predict_residual(net, X[:1], ("K", "Theta", "V", "G1"))
     assert found.vertex == "corrected"
-    assert predict_residual(net, X, ("V",), vertex="published").vertex == "published"
+    assert predict_residual(net, X[:1], ("V",), vertex="published").vertex == "published"
     assert [found.order(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
     n = np.array([np.inf, 20, 20, 20, 20])[:, None, None]
     np.testing.assert_allclose(found.metric, found["K"] + found["G1"] / n)

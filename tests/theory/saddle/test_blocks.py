@@ -37,14 +37,15 @@ def figure_5(**options):
 
 
 @pytest.mark.parametrize(
-    ("sigma", "outputs", "rates"),
-    [("tanh", "sum", "block"), ("gelu", "per mode", "uniform")],
+    ("sigma", "outputs", "rates", "sizes"),
+    [("tanh", "sum", "block", 3), ("gelu", "per mode", "uniform", (2, 4))],
 )
-def test_reduced_steps_are_steps_of_the_full_network(sigma, outputs, rates):
+def test_reduced_steps_are_steps_of_the_full_network(sigma, outputs, rates, sizes):
     """The classical Runge-Kutta method on all weights and on the coordinates: equal weights."""
     small = BlockNetwork(
-        sigma, depth=4, betas=(1.2, 0.7), block_size=3, outputs=outputs, rates=rates, spacing=1.0
-    )
+        sigma, depth=4, betas=(1.2, 0.7), block_size=sizes, outputs=outputs, rates=rates,
+        spacing=1.0,
+    )  # fmt: skip
     key = np.random.default_rng(3)
     start = jax.tree.map(lambda x: x + 0.2 * key.standard_normal(x.shape), small.aligned(0.5))
     full, params = small.embedded(start, n_0=2)
@@ -77,7 +78,7 @@ def test_reduced_steps_are_steps_of_the_full_network(sigma, outputs, rates):
 
     t, steps = 0.05, 6
     reduced = march(lambda s: block_velocity(small, s), start, t, steps)
-    s = small.block_size * t  # matrix time of one step
+    s = small.N_B * t  # matrix time of one step
     moved = march(jax.jit(full_velocity), params, s, steps)
     _, expected = small.embedded(reduced, n_0=2)
     assert np.max(np.abs(reduced.A1 - start.A1)) > 1e-3
@@ -202,6 +203,23 @@ def test_drive_only_flow():
     shallow = BlockNetwork("tanh", depth=2, betas=(1,), block_size=4)
     with pytest.raises(InvalidValueError, match="no finite limit"):
         drive_constant(shallow, shallow.aligned(1.0))
+
+
+def test_leading_law_of_unequal_blocks():
+    """With one output per mode, block a is a chain of width N_B whose first scale is √(n_a/N_B)."""
+    options = {"depth": 4, "betas": (1, 0.4), "outputs": "per mode"}
+    network = BlockNetwork("tanh", block_size=(2, 6), **options)
+    assert network.N_B == 4
+    law = leading_block_time(network, network.aligned(1.0), 0.01, 0.3)
+    chain = SymmetricNetwork("tanh", [0.01 * np.sqrt(0.5), 0.01, 0.01, 0.01], width=4)
+    assert law == pytest.approx(leading_escape_time(chain, 0.3 * np.sqrt(0.5)), rel=1e-9)
+    equal = BlockNetwork("tanh", block_size=(4, 4), **options)
+    assert equal == BlockNetwork("tanh", block_size=4, **options)
+    assert abs(leading_block_time(equal, equal.aligned(1.0), 0.01, 0.3) / law - 1) > 0.02
+    with pytest.raises(InvalidValueError, match="one per mode"):
+        BlockNetwork("tanh", depth=4, betas=(1, 0.4), block_size=(1, 2, 3))
+    with pytest.raises(InvalidValueError, match="equal blocks"):
+        profile_rates(BlockNetwork("tanh", depth=4, betas=(1, 0.4), block_size=(2, 6)), 0.1)
 
 
 def test_profiles_hold_for_a_start_at_zero():

@@ -108,6 +108,9 @@ def test_levels_already_passed_and_never_reached():
     low = task.minimum - 1.0
     found = surrogate_escape(task, weights, gain=1.0, levels=[high, low])
     assert found.times == (0.0, math.inf)
+    near = surrogate_escape(task, weights, gain=1.0, levels=[1.1 * task.minimum])
+    assert math.isfinite(near.times[0])
+    assert task.loss(linear_map(near.weights, 1.0)) == pytest.approx(1.1 * task.minimum, rel=1e-5)
     zero = surrogate_escape(task, [0 * w for w in weights], gain=1.0, levels=[task.minimum])
     assert zero.times == (math.inf,)
     with pytest.raises(DynagramError, match="decreasing"):

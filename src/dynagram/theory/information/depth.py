@@ -69,10 +69,19 @@ class SkipAdvice:
                 f"{spread}, and r* would be {self.r_star:.2g}"
             )
         return (
-            f"with γ = {self.skip:.4g} in every block between hidden layers, C_b = {self.C_b:.4g} "
-            f"and C_W = {self.C_W:.4g} there, r* is this L/n, and {spread} (the book's vertex "
-            f"would give γ = {self.published_skip:.4g})"
+            f"with γ = {_told(self.skip)} in every block between hidden layers, C_b = "
+            f"{self.C_b:.4g} and C_W = {self.C_W:.4g} there, r* is this L/n, and {spread} (the "
+            f"book's vertex would give γ = {_told(self.published_skip)})"
         )
+
+
+def _told(skip: float) -> str:
+    """γ with as many digits as 1 − γ needs.
+
+    >>> _told(0.98220011), _told(0.99998528)
+    ('0.9822', '0.9999853')
+    """
+    return f"{skip:.{max(4, 2 + math.ceil(-math.log10(1.0 - skip)))}g}"
 
 
 def skip_advice(network: MLP, mean_square: float) -> SkipAdvice:

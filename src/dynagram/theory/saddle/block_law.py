@@ -1,7 +1,8 @@
 """Leading escape law of a block network: T = C(θ/ε)/(√N_B h_σ α^{L−1} ε^{L−2}).
 
 While the signal is small the gradient is that of the drive alone, F = ⟨B, a A_{L−1} ⋯ A_1⟩ with
-B = (β_1 … β_K) for one output and diag β for one output per mode; F is homogeneous, so that the
+B = (β_1 … β_K) for one output and diag β for one output per mode, rows a of A_1 counting
+√(n_a/N_B) times in blocks of unequal sizes; F is homogeneous, so that the
 scale ε and the constants separate from a pure number C of the initial pattern. C = ½ for one mode.
 """
 
@@ -44,6 +45,7 @@ def drive_constant(
     found = _time(
         Coordinates(*(jnp.asarray(part) for part in network.metric())),
         jnp.asarray(target),
+        jnp.sqrt(jnp.asarray(network.block_sizes)[:, None] / network.N_B),
         Coordinates(*(jnp.asarray(part) for part in pattern)),
         jnp.asarray(min(ratio, _FAR)),
         mode - 1,
@@ -69,12 +71,17 @@ def leading_block_time(
     return C / (network.K * epsilon ** (network.depth - 2))
 
 
-@functools.partial(jax.jit, static_argnums=4)
+@functools.partial(jax.jit, static_argnums=5)
 def _time(
-    metric: Coordinates, target: Array, pattern: Coordinates, ratio: Array, mode: int
+    metric: Coordinates,
+    target: Array,
+    roots: Array,
+    pattern: Coordinates,
+    ratio: Array,
+    mode: int,
 ) -> tuple[Array, Array]:
     def drive(x: Coordinates) -> Array:
-        product = x.A1
+        product = roots * x.A1
         for layer in x.A:
             product = layer @ product
         return jnp.sum(target * (x.a @ product))

@@ -1,9 +1,10 @@
 """The exact flow of a block-symmetric network on a teacher with several modes, and its closures.
 
-The N hidden neurons form K blocks of N_B; all neurons of a block are alike. Rows of W_1 in block k
-are Σ_m A_1[k,m] v_m, entries of W_ℓ between blocks a and b are A_ℓ[a,b]/N_B, entries of W_L are
-a[b]/√N_B. The set of these networks is kept by gradient flow; the diagonal ones among them
-(block k sees mode k only), to which the published ansatz is confined, are not.
+The N hidden neurons form K blocks of n_a; all neurons of a block are alike. Rows of W_1 in block k
+are Σ_m A_1[k,m] v_m, entries of W_ℓ between blocks a and b are A_ℓ[a,b]/√(n_a n_b), entries of W_L
+are a[b]/√n_b; N_B = N/K is the size of a block, the mean one if they differ. The set of these
+networks is kept by gradient flow; the diagonal ones among them (block k sees mode k only), to which
+the published ansatz is confined, are not.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class BlockNetwork:
     (and, with one output per mode, layer L too), () the decoupled one, (1, 2) the published
     augmented closure. `outputs` "per mode" gives every mode an output of its own. `rates`: W_1
     moves with rate 1, the deeper layers with 1/N_B ("block", which makes dx/dt = −∂𝓛/∂x in every
-    coordinate), 1/N ("width") or 1 ("uniform"). `spacing` is the step of the quadrature grid.
+    coordinate), 1/N ("width") or 1 ("uniform"). `block_size` is one number, or one for each block:
+    then N_B, in the rates and the clock t = s/N_B, is their mean and row a of A_1 is N_B/n_a times
+    as fast. `spacing` is the step of the quadrature grid.
 
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20)
     >>> network.open_layers, network.closed((1, 2)).coordinates, network.coordinates
@@ -67,7 +70,7 @@ class BlockNetwork:
     activation: Activation
     depth: int
     betas: tuple[float, ...]
-    block_size: int
+    block_size: int | tuple[int, ...]
     open_layers: tuple[int, ...]
     outputs: Outputs
     rates: Rates
@@ -79,7 +82,7 @@ class BlockNetwork:
         *,
         depth: int,
         betas: Numbers,
-        block_size: int,
+        block_size: int | Sequence[int],
         open_layers: Sequence[int] | None = None,
         outputs: str = "sum",
         rates: str = "block",
@@ -96,7 +99,7 @@ class BlockNetwork:
             "betas",
             tuple(checked_number("beta", b, "must be > 0", positive=True) for b in betas),
         )
-        store("block_size", checked_count("block_size", block_size))
+        store("block_size", _checked_sizes(block_size, len(self.betas)))
         if outputs not in get_args(Outputs):
             raise InvalidValueError("outputs", outputs, "expected 'sum' or 'per mode'")
         if rates not in get_args(Rates):
@@ -116,6 +119,17 @@ class BlockNetwork:
         return len(self.betas)
 
     @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """n_a: the number of neurons in every block."""
+        size = self.block_size
+        return (size,) * self.modes if isinstance(size, int) else size
+
+    @property
+    def N_B(self) -> float:
+        """N/K: the size of a block, the mean one if they differ."""
+        return sum(self.block_sizes) / self.modes
+
+    @property
     def coordinates(self) -> int:
         """How many numbers move."""
         return sum(int(np.sum(part)) for part in self._moving())
@@ -123,7 +137,7 @@ class BlockNetwork:
     @property
     def K(self) -> float:
         """√N_B h_σ α^{L−1}: the drive constant of a mode with β = 1, in reduced time."""
-        return float(np.sqrt(self.block_size)) * classify(self.activation).chain_drive(self.depth)
+        return float(np.sqrt(self.N_B)) * classify(self.activation).chain_drive(self.depth)
 
     def closed(self, open_layers: Sequence[int]) -> BlockNetwork:
         """The same network where off-block entries of other layers than these stay as they are."""
@@ -152,22 +166,24 @@ class BlockNetwork:
         g, w = gaussian_nodes(self.activation, self.modes, self.spacing)
         parts = self.activation.values(g) * np.asarray(self.betas)[None, :]
         y = parts.sum(axis=1, keepdims=True) if self.outputs == "sum" else parts
-        return Problem(g, w, y, np.asarray(np.sqrt(self.block_size)), self.metric())
+        sizes = np.array([self.block_sizes if isinstance(self.block_size, tuple) else [self.N_B]])
+        return Problem(g, w, y, np.sqrt(sizes), self.metric())
 
     def metric(self) -> Coordinates:
         """How fast each coordinate follows its gradient in reduced time; 0 where it is frozen."""
-        deep = {"block": 1.0, "width": 1.0 / self.modes, "uniform": float(self.block_size)}
-        speed = (1.0, deep[self.rates], deep[self.rates])
+        deep = {"block": 1.0, "width": 1.0 / self.modes, "uniform": self.N_B}[self.rates]
+        first = self.N_B / np.array(self.block_sizes)[:, None]  # n_a equal rows share a gradient
+        speed = (first, deep, deep)
         return Coordinates(*(s * part for s, part in zip(speed, self._moving(), strict=True)))
 
     def embedded(self, state: Coordinates, n_0: int) -> tuple[MLP, Params]:
-        """The full network of K·N_B neurons a layer and its weights; v_k is the k-th input axis.
+        """The full network of N neurons a layer and its weights; v_k is the k-th input axis.
 
         Its learning-rate tensor is that of `rates`; biases are zero and do not learn. Closures do
         not apply: the full network moves as the exact flow does. Weights in JAX's current float.
         """
-        K, N_B, depth = self.modes, self.block_size, self.depth
-        N, outputs = K * N_B, state.a.shape[0]
+        K, depth, roots = self.modes, self.depth, np.sqrt(self.block_sizes)
+        N, outputs = sum(self.block_sizes), state.a.shape[0]
         deep = {"block": float(K), "width": 1.0, "uniform": float(N)}[self.rates]
         network = MLP(
             [n_0, *[N] * (depth - 1), outputs],
@@ -177,11 +193,12 @@ class BlockNetwork:
             lambda_b=0.0,
             lambda_W=[float(n_0), *[deep] * (depth - 1)],
         )
-        spread = np.repeat(np.eye(K), N_B, axis=0)  # (N, K): which block a neuron is in
+        spread = np.repeat(np.eye(K), self.block_sizes, axis=0)  # (N, K): the block of a neuron
         first = np.zeros((N, n_0))
         first[:, :K] = spread @ state.A1
-        hidden = [spread @ layer @ spread.T / N_B for layer in state.A]
-        weights = [first, *hidden, state.a @ spread.T / np.sqrt(N_B)]
+        shared = spread / roots
+        hidden = [shared @ layer @ shared.T for layer in state.A]
+        weights = [first, *hidden, state.a @ shared.T]
         return network, tuple(Layer(jnp.zeros(W.shape[0]), jnp.asarray(W)) for W in weights)
 
     def _moving(self) -> Coordinates:
@@ -197,6 +214,16 @@ class BlockNetwork:
             np.array(hidden).reshape(len(hidden), K, K),
             last,
         )
+
+
+def _checked_sizes(block_size: object, modes: int) -> int | tuple[int, ...]:
+    """One size, or one for every mode; equal ones count as one."""
+    if not isinstance(block_size, Sequence):
+        return checked_count("block_size", block_size)
+    sizes = tuple(checked_count("block_size", size) for size in block_size)
+    if len(sizes) != modes:
+        raise InvalidValueError("block_size", sizes, f"one number or one per mode, {modes}, needed")
+    return sizes[0] if len(set(sizes)) == 1 else sizes
 
 
 @dataclass(frozen=True)

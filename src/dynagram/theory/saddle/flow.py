@@ -2,12 +2,12 @@
 
 Coordinates: A_1 (K × inputs), A_ℓ (K × K, 2 ≤ ℓ ≤ L−1), a (outputs × K); forward c_1 = A_1 g,
 c_ℓ = A_ℓ σ(c_{ℓ−1}), f = √N_B a σ(c_{L−1}); loss ½E|f − y|². K = 1 is the scalar chain (3)-(5).
+With blocks of unequal sizes n_a, A_ℓ[a,b] acts as √(n_b/n_a) A_ℓ[a,b] and a[b] as √n_b a[b].
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -20,13 +20,12 @@ from jaxtyping import Array, Float
 
 from dynagram.activations import Activation
 from dynagram.errors import AccuracyError, InvalidValueError
-from dynagram.gaussian.quadrature import feature_scale, normal_density, standard_nodes
+from dynagram.gaussian.quadrature import standard_nodes
+from dynagram.observables.population import gaussian_grid
 
 Quantity = Literal["scale", "loss", "linear", "cubic"]
 
 RELATIVE_TOLERANCE = 1e-12
-RADIUS = 7.5  # |g| beyond which nodes of several modes are dropped: density e^{-28} of its peak
-_MOST_NODES = 400_000
 _MOST_STEPS = 100_000
 
 
@@ -41,14 +40,14 @@ class Coordinates(NamedTuple):
 class Problem(NamedTuple):
     """What the flow depends on besides its coordinates.
 
-    Nodes `g` with weights `w` and targets `y`, `gain` = √N_B, and `metric`: how fast each
-    coordinate follows its gradient (0 freezes it).
+    Nodes `g` with weights `w` and targets `y`, `gain` = √n_a of every block (one number if they
+    are equal), and `metric`: how fast each coordinate follows its gradient (0 freezes it).
     """
 
     g: Float[Array | np.ndarray, "nodes inputs"]
     w: Float[Array | np.ndarray, " nodes"]
     y: Float[Array | np.ndarray, "nodes outputs"]
-    gain: Float[Array | np.ndarray, ""]
+    gain: Float[Array | np.ndarray, "1 sizes"]
     metric: Coordinates
 
 
@@ -60,13 +59,16 @@ class Crossing(NamedTuple):
 
 
 def output(
-    sigma: Activation, gain: Array, x: Coordinates, inputs: Float[Array, "n inputs"]
+    sigma: Activation,
+    gain: Float[Array, "1 sizes"],
+    x: Coordinates,
+    inputs: Float[Array, "n inputs"],
 ) -> Float[Array, "n outputs"]:
     """f for the rows of `inputs`, whatever they are: quadrature nodes or a batch of data."""
     signal = sigma(inputs @ x.A1.T)
     for layer in x.A:
-        signal = sigma(signal @ layer.T)
-    return gain * (signal @ x.a.T)
+        signal = sigma(signal @ (layer * (gain / gain.T)).T)
+    return signal @ (gain * x.a).T
 
 
 def loss(sigma: Activation, problem: Problem, x: Coordinates) -> Float[Array, ""]:
@@ -106,24 +108,12 @@ def gaussian_nodes(
 ) -> tuple[Float[np.ndarray, "nodes modes"], Float[np.ndarray, " nodes"]]:
     """Nodes and weights of N(0, I) for the flows: the rule of `gaussian` for one mode, else a grid.
 
-    The grid is the product trapezoid rule within |g| ≤ 7.5; its error falls like e^{−π²/spacing}
-    for tanh. For odd σ the loss is even in g, and half of the grid carries all of it.
+    For odd σ the loss is even in g, and half of the grid carries all of it.
     """
     if modes == 1:
         t, w = standard_nodes(sigma, np.ones(1))
         return t[0][:, None], w[0]
-    if not sigma.is_smooth or sigma.growth:
-        raise InvalidValueError(
-            "activation", sigma.name, "several modes need a smooth σ of polynomial growth"
-        )
-    step = spacing * min(1.0, 2.0 * feature_scale(sigma))
-    half = math.floor(RADIUS / step)
-    if (2 * half + 1) ** modes > 4 * _MOST_NODES:
-        raise InvalidValueError("number of modes", modes, "too many for a grid: at most 3")
-    axis = step * np.arange(-half, half + 1)
-    g = np.stack(np.meshgrid(*[axis] * modes, indexing="ij"), axis=-1).reshape(-1, modes)
-    g = g[np.sum(g * g, axis=1) <= RADIUS**2]
-    w = np.prod(step * normal_density(g), axis=1)
+    g, w = gaussian_grid(sigma, modes, spacing)
     if sigma.parity == "odd":
         g, w = g[g[:, 0] >= 0], w[g[:, 0] >= 0]
         w = np.where(g[:, 0] > 0, 2.0, 1.0) * w

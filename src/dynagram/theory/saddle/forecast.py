@@ -16,7 +16,7 @@ import numpy as np
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import ActivationLike, Layer
-from dynagram.observables.signal import SmallSignal, matrices, mean_slopes, small_signal
+from dynagram.observables.signal import LayerSignals, layer_signals, matrices, mean_slopes
 from dynagram.theory.saddle.classes import classify
 from dynagram.theory.saddle.surrogate import RTOL, LinearTask, surrogate_escape
 
@@ -34,6 +34,8 @@ _EARLY, _EARLY_SHARE = 0.1, 0.5
 # of a step that is not observed: fitted to trained networks, see the experiment.
 _NEGLECTED = {2: 0.45, 3: 0.12}
 _SUBBATCHES = 4
+# 90 % quantiles: of a Gaussian, and of Student's t for a spread known from four sub-batches only.
+_GAUSSIAN, _STUDENT = 1.645, 2.132
 _GAIN_SAMPLES = 256  # enough for the mean slopes of a rescaled network
 _QUICK_RTOL = 1e-3
 
@@ -102,7 +104,7 @@ def forecast(
     """
     x, y = (np.asarray(part, dtype=np.float64) for part in batch)
     _check(learning_rate, momentum, loss, fraction, factor)
-    state = small_signal(params, x, y, activation)
+    state = layer_signals(params, x, y, activation)
     weights, biases = matrices(params)
     kind = classify(activation)
     centred = kind.offset != 0.0 or any(bias is not None for bias in biases)
@@ -114,7 +116,7 @@ def forecast(
     target = present + fraction * (task.minimum - present)
     stages, null = _stages(task, len(x))
     complaints = _complaints(state, kind.label, present, silent, task, stages, null)
-    answer = None if complaints else run.steps(task, present, task.minimum)
+    answer = None if complaints else run.steps(task, present, parts=(2 * _EARLY, 1.0))
     if answer is not None and math.isfinite(answer.half) and answer.early_share < _EARLY_SHARE:
         complaints.append(
             f"the loss is already falling: a tenth of the fall takes {answer.early_share:.0%} of "
@@ -170,16 +172,16 @@ class _Run:
         self,
         task: LinearTask,
         present: float,
-        minimum: float,
         rtol: float = RTOL,
+        parts: tuple[float, ...] = (1.0,),
     ) -> _Answer:
-        levels = [
-            present + part * self.fraction * (minimum - present) for part in (2 * _EARLY, 1.0)
-        ]
+        """Steps until all `parts` of the fall are done, and the share of them of the first one."""
+        fall = self.fraction * (task.minimum - present)
+        levels = [present + part * fall for part in parts]
         found = surrogate_escape(
             task, self.weights, gain=self.gain, levels=levels, rates=self.rates, rtol=rtol
         )
-        early, half = found.times
+        early, half = found.times[0], found.times[-1]
         if not math.isfinite(half):
             return _Answer(math.inf, 1.0)
         per_time = (1.0 - self.momentum) / self.learning_rate
@@ -197,7 +199,7 @@ class _Run:
         """The forecast with one layer multiplied; its signals are larger, so the slopes differ."""
         changed = [factor * w if i == index else w for i, w in enumerate(self.weights)]
         other = replace(self, weights=changed, gain=gain_of(changed))
-        answer = other.steps(task, present, task.minimum, rtol=_QUICK_RTOL)
+        answer = other.steps(task, present, rtol=_QUICK_RTOL)
         return Counterfactual(index + 1, factor, answer.half)
 
 
@@ -226,7 +228,7 @@ def _paces(
 
 
 def _losses(
-    state: SmallSignal, x: np.ndarray, y: np.ndarray, task: LinearTask, centred: bool
+    state: LayerSignals, x: np.ndarray, y: np.ndarray, task: LinearTask, centred: bool
 ) -> tuple[float, float]:
     """The present loss, and that of a network whose output does not depend on the input."""
     miss = state.outputs - y
@@ -251,7 +253,7 @@ def _stages(task: LinearTask, samples: int) -> tuple[int, float]:
 
 
 def _complaints(
-    state: SmallSignal,
+    state: LayerSignals,
     label: str,
     present: float,
     silent: float,
@@ -285,7 +287,7 @@ def _complaints(
     return found
 
 
-def _praise(state: SmallSignal, present: float, silent: float, stages: int) -> tuple[str, ...]:
+def _praise(state: LayerSignals, present: float, silent: float, stages: int) -> tuple[str, ...]:
     words = "one escape" if stages == 1 else f"{stages} escapes, one per output direction"
     return (
         f"the loss {present:.4g} is that of a silent network, {silent:.4g}",
@@ -309,17 +311,16 @@ def _batch_spread(
         rows = rng.permutation(len(x))[: max(len(x) // 2, 1)]
         task = LinearTask.of(x[rows], y[rows], centred=centred)
         present = 0.5 * task.power
-        half = run.steps(task, present, task.minimum, rtol=_QUICK_RTOL).half
+        half = run.steps(task, present, rtol=_QUICK_RTOL).half
         changes.append(math.log10(half / steps))
     return math.sqrt(float(np.mean(np.square(changes))))
 
 
 def _interval(
-    steps: float, spread: float, state: SmallSignal, q: int | None
+    steps: float, spread: float, state: LayerSignals, q: int | None
 ) -> tuple[float, float]:
     if not math.isfinite(steps):
         return (math.inf, math.inf)
     neglected = _NEGLECTED[2 if q == 2 else 3] * max(state.nonlinearity, default=0.0)
-    deviation = math.hypot(spread, neglected, 0.3 / steps)
-    width = 1.645 * deviation
+    width = math.hypot(_STUDENT * spread, _GAUSSIAN * neglected, _GAUSSIAN * 0.3 / steps)
     return steps * 10.0**-width, steps * 10.0**width

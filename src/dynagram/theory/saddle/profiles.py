@@ -42,6 +42,8 @@ def profile_rates(
     >>> profile_rates(network, 0.05).round(6)
     array([0.006772, 0.002032])
     """
+    if isinstance(network.block_size, tuple):
+        raise InvalidValueError("block_size", network.block_size, "profiles need equal blocks")
     scales = np.broadcast_to(np.asarray(rho, dtype=np.float64), (network.modes,))
     if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
         raise InvalidValueError("rho", rho, "must be > 0 for every mode")

@@ -113,4 +113,4 @@ def scalar_problem(network: SymmetricNetwork) -> Problem:
     g, w = gaussian_nodes(network.activation, 1)
     y = network.beta * network.activation.values(g)
     ones = coordinates([1.0] * network.depth)
-    return Problem(g, w, y, np.asarray(np.sqrt(network.width)), ones)
+    return Problem(g, w, y, np.full((1, 1), np.sqrt(network.width)), ones)

@@ -144,27 +144,37 @@ def surrogate_escape(
     flow = _Flow(task, gain, [1.0] * len(weights) if rates is None else list(rates))
     now = [np.array(layer, dtype=np.float64) for layer in weights]
     times: list[float] = []
-    time, taken, step = 0.0, 0, flow.first_step(now)
     while wanted and flow.loss(now) <= wanted[0]:
         times.append(0.0)
         wanted.pop(0)
+    velocity = flow.velocity(now)
+    # Steps are measured in growth times: near a blow-up these shrink, and the measure stays.
+    time, taken, reach, longest, pace = 0.0, 0, 0.01, 5.0, _growth_time(now, velocity)
+    least = task.minimum  # what lies below is never reached
     # Steps that are too long are tried, and thrown away when they overflow.
     with np.errstate(over="ignore", invalid="ignore"):
-        while wanted and taken < _MOST_STEPS and math.isfinite(time + step):
-            moved, error = flow.step(now, step)
+        while (
+            wanted
+            and wanted[0] > least
+            and taken < _MOST_STEPS
+            and math.isfinite(time + reach * pace)
+        ):
+            step = reach * pace
+            moved, error, after = flow.step(now, step, velocity)
             size = error / rtol
             if not size <= 1.0:
-                step *= max(0.2, 0.9 * size**-0.2) if math.isfinite(size) else 0.1
+                reach *= max(0.2, 0.9 * size**-0.2) if math.isfinite(size) else 0.1
+                longest = 1.0  # the next one shall not be tried longer at once
                 continue
-            growth = min(5.0, 0.9 * max(size, 1e-6) ** -0.2)
             if flow.loss(moved) <= wanted[0]:
-                step, growth = flow.crossing(now, step, wanted.pop(0)), 1.0
-                moved, _ = flow.step(now, step)
+                step = flow.crossing(now, step, velocity, wanted.pop(0), 0.01 * rtol)
+                moved, _, after = flow.step(now, step, velocity)
                 times.append(time + step)
-            now, time, taken = moved, time + step, taken + 1
-            step *= growth
-    before, after = flow.speed(weights), flow.speed(now)
-    growth = math.log(after / before) if before > 0 and after > 0 else 0.0
+            now, velocity, time, taken = moved, after, time + step, taken + 1
+            reach, longest = reach * min(longest, 0.9 * max(size, 1e-6) ** -0.2), 5.0
+            pace = _growth_time(now, velocity)
+    speeds = [math.hypot(*flow.velocity(layers).sizes()) for layers in (weights, now)]
+    growth = math.log(speeds[1] / speeds[0]) if min(speeds) > 0 else 0.0
     return SurrogateEscape((*times, *[math.inf] * len(wanted)), tuple(now), growth, taken)
 
 
@@ -182,6 +192,13 @@ class _Change(NamedTuple):
         ]
 
 
+def _growth_time(weights: Sequence[np.ndarray], velocity: _Change) -> float:
+    """The shortest time in which a layer would change by its own size."""
+    pairs = zip(weights, velocity.sizes(), strict=True)
+    times = [float(np.linalg.norm(layer)) / speed for layer, speed in pairs if speed > 0]
+    return min(times, default=math.inf)
+
+
 @dataclass(frozen=True, eq=False)
 class _Flow:
     """dW_l/dt = −ρ_l g (W_L⋯W_{l+1})ᵀ R (W_{l−1}⋯W_1)ᵀ with R = ∂(loss)/∂P."""
@@ -193,42 +210,48 @@ class _Flow:
     def loss(self, weights: Sequence[np.ndarray]) -> float:
         return self.task.loss(linear_map(weights, self.gain))
 
-    def speed(self, weights: Sequence[np.ndarray]) -> float:
-        """The norm of the velocity of all weights."""
-        return math.hypot(*self._velocity(weights, None).sizes())
+    def step(
+        self, weights: list[np.ndarray], length: float, velocity: _Change
+    ) -> tuple[list[np.ndarray], float, _Change]:
+        """The weights after a step, the largest error of a layer over its norm, and the velocity.
 
-    def first_step(self, weights: Sequence[np.ndarray]) -> float:
-        """A hundredth of the shortest time in which a layer would change by its own size."""
-        speeds = self._velocity(weights, None).sizes()
-        pairs = zip(weights, speeds, strict=True)
-        times = [float(np.linalg.norm(layer)) / speed for layer, speed in pairs if speed > 0]
-        return 0.01 * min(times, default=math.inf)
-
-    def step(self, weights: list[np.ndarray], length: float) -> tuple[list[np.ndarray], float]:
-        """The weights after a step, and the largest error of a layer relative to its norm."""
-        stages: list[_Change] = []
-        for row in _STAGES:
-            stages.append(self._velocity(weights, _combined(stages, row, length)))
-        move = _combined(stages, _RESULT, length)
-        assert move is not None
-        moved = [w + a.T @ b for w, a, b in zip(weights, *move, strict=True)]
-        stages.append(self._velocity(moved, None))
+        `velocity` is the one at `weights`.
+        """
+        moved, stages = self._moved(weights, length, velocity)
+        stages.append(self.velocity(moved))
         error = _combined(stages, _ERROR, length)
         assert error is not None
         norms = [float(np.linalg.norm(layer)) for layer in moved]
         relative = [e / max(n, 1e-300) for e, n in zip(error.sizes(), norms, strict=True)]
-        return moved, float(np.max(relative))
+        return moved, float(np.max(relative)), stages[-1]
 
-    def crossing(self, weights: list[np.ndarray], length: float, level: float) -> float:
-        """The length at which a step from here reaches `level`."""
+    def _moved(
+        self, weights: list[np.ndarray], length: float, velocity: _Change
+    ) -> tuple[list[np.ndarray], list[_Change]]:
+        stages = [velocity]
+        for row in _STAGES[1:]:
+            stages.append(self.velocity(weights, _combined(stages, row, length)))
+        move = _combined(stages, _RESULT, length)
+        assert move is not None
+        return [w + a.T @ b for w, a, b in zip(weights, *move, strict=True)], stages
+
+    def crossing(
+        self,
+        weights: list[np.ndarray],
+        length: float,
+        velocity: _Change,
+        level: float,
+        tolerance: float,
+    ) -> float:
+        """The length at which a step from here reaches `level`, to a part `tolerance` of it."""
         from scipy.optimize import brentq
 
         def excess(part: float) -> float:
-            return self.loss(self.step(weights, part)[0] if part else weights) - level
+            return self.loss(self._moved(weights, part, velocity)[0] if part else weights) - level
 
-        return float(brentq(excess, 0.0, length, xtol=1e-7 * length, rtol=1e-7))  # pyright: ignore[reportArgumentType]
+        return float(brentq(excess, 0.0, length, xtol=tolerance * length, rtol=tolerance))  # pyright: ignore[reportArgumentType]
 
-    def _velocity(self, weights: Sequence[np.ndarray], change: _Change | None) -> _Change:
+    def velocity(self, weights: Sequence[np.ndarray], change: _Change | None = None) -> _Change:
         """The velocity at `weights` + `change`; the sum is never formed."""
         above = [np.eye(weights[-1].shape[0])]
         for index in range(len(weights) - 1, -1, -1):

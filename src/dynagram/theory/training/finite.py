@@ -99,8 +99,8 @@ def predict_trained(
     1e-4 up to ten samples and 0.015 beyond, where they are averages over quasi-random nodes, with
     what it leaves in the result reported. Needs a smooth activation: at a kink the expansion in
     the step size fails. Cost: the tensors of all N = N_A + N_B samples, then N⁵ multiply-adds in
-    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: two minutes of one core and
-    2 GB. Memory: about 64 N⁴ numbers.
+    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: a minute and a half and 2.1 GB
+    (`benchmarks/trained_size.py`). Memory: about 64 N⁴ numbers, half of that beyond 76 samples.
 
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
     >>> x, y, t = [[1.0, -0.4, 0.7]], [[0.9]], [[0.2, -1.3, 0.9]]
