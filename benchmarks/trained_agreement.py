@@ -124,25 +124,44 @@ def run(case, members, seed):
             "deviation_of_scale": float(np.max(np.abs(limit - expected)) / scale),
             "error_of_scale": float(np.max(error) / scale),
             "by_width": values, "errors_by_width": errors,
-            "residual_exponent": exponent(sizes, values, errors, expected),
         }  # fmt: skip
     result["unfinished"] = int(sum(row["unfinished"] for row in rows))
     result["largest_error"] = max(row["largest_error"] for row in rows)
     return result
 
 
-def exponent(widths, values, errors, expected):
-    """Slope of the residual after the order 1/n, rms over entries less noise, against n."""
-    square = [
-        np.mean((v - expected) ** 2 - np.square(e)) for v, e in zip(values, errors, strict=True)
-    ]
-    n = np.array(widths, float)
-    good = np.array(square) > 0
-    if good.sum() < 2:
-        return None
-    residual = np.sqrt(np.array(square)[good]) / n[good]
-    weights = np.array([1.0 / np.mean(e) for e in errors])[good] * residual * n[good]
-    return float(np.polyfit(np.log(n[good]), np.log(residual), 1, w=weights)[0])
+def misfits(widths, values, errors, expected):
+    """χ² per degree of freedom of what is left after the order 1/n, if that falls like a power.
+
+    "n^-2": a/n² + b/n³ for every entry, as it should; "n^-1": c/n, a wrong coefficient.
+    """
+    n, left = np.array(widths, float), np.array(values) - expected
+    laws = {"n^-2": [1 / n, 1 / n**2], "n^-1": [np.ones_like(n)]}
+    found = {}
+    for name, powers in laws.items():
+        square = 0.0
+        for entry, error in zip(left.T, np.transpose(errors), strict=True):
+            design, aim = np.stack(powers, axis=1) / error[:, None], entry / error
+            square += np.sum((design @ np.linalg.lstsq(design, aim, rcond=None)[0] - aim) ** 2)
+        found[name] = float(square / (left.shape[1] * (n.size - len(powers))))
+    return found
+
+
+def print_row(result):
+    """One line for the mean and one for the covariance of a case."""
+    activation, depth, samples, outputs, algorithm, step, shape = result["case"]
+    name = f"{activation} L={depth} train={samples} outputs={outputs} {algorithm}"
+    name += f" {step}" if step else ""
+    name += f" {shape}" if len(set(shape)) > 1 else ""
+    for part in ("mean", "covariance"):
+        r = result[part]
+        laws = misfits(result["widths"], r["by_width"], r["errors_by_width"], r["predicted"])
+        print(
+            f"{name:44}{part:11}{r['rms_z']:6.2f}{r['worst_z']:9.2f}"
+            f"{100 * r['error_of_scale']:11.1f} %{100 * r['deviation_of_scale']:13.1f} %"
+            f"{laws['n^-2']:14.2f}{laws['n^-1']:8.1f}",
+            flush=True,
+        )
 
 
 def main():
@@ -151,12 +170,17 @@ def main():
     parser.add_argument("--cases", default="", help="numbers separated by commas; default all")
     parser.add_argument("--widths", default="", help="instead of the cases' own, for a CPU")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--read", type=Path, help="print the table of a recorded run")
     parser.add_argument("--output", type=Path, help="a JSON file for all numbers")
     options = parser.parse_args()
+    head = f"{'case':44}part        rms z  worst z  error/scale deviation/scale"
+    print(f"{head}  χ²: rest ~ n^-2    n^-1")
+    if options.read:
+        for result in json.loads(options.read.read_text())["results"]:
+            print_row(result)
+        return
     chosen = [int(c) for c in options.cases.split(",") if c] or range(len(CASES))
     print(f"{jax.devices()[0].device_kind}, {options.members} networks per width")
-    head = "case                                    part        rms z  worst z  error/scale"
-    print(head, "deviation/scale  residual ~ n^")
     results = []
     for number in chosen:
         case, start = CASES[number], time.perf_counter()
@@ -166,19 +190,7 @@ def main():
         result = run(case, options.members, options.seed)
         result["seconds"] = time.perf_counter() - start
         results.append(result)
-        name = f"{number}: {case[0]} L={case[1]} train={case[2]} outputs={case[3]} {case[4]}"
-        name += f" {case[5]}" if case[5] else ""
-        name += f" {case[7]}" if len(set(case[7])) > 1 else ""
-        for part in ("mean", "covariance"):
-            r = result[part]
-            slope = r["residual_exponent"]
-            print(
-                f"{name:40}{part:11}{r['rms_z']:6.2f}{r['worst_z']:9.2f}"
-                f"{100 * r['error_of_scale']:11.1f} %{100 * r['deviation_of_scale']:13.1f} %"
-                f"{slope if slope is None else format(slope, '14.2f')}   "
-                f"{result['seconds']:.0f} s, unfinished {result['unfinished']}",
-                flush=True,
-            )
+        print_row(result)
         if options.output:
             plain = lambda v: v.tolist() if hasattr(v, "tolist") else str(v)  # noqa: E731
             options.output.write_text(json.dumps(results, default=plain, indent=1))

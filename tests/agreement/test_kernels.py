@@ -15,7 +15,7 @@ from dynagram.ensembles.statistics import Estimate
 from dynagram.networks import MLP
 from dynagram.theory.predict import predict
 
-MEMBERS = 200_000
+MEMBERS = 120_000
 INPUTS = np.array(
     [[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9], [0.4, -1.2, 0.5, 0.1], [0.9, 0.7, -0.1, 0.6]]
 )
@@ -58,9 +58,16 @@ def extrapolated(name, widths, x, tensors):
     return result
 
 
+# Four inputs contain the entries of two and one; those have shorter ways of their own in the
+# theory, which smooth, kinked and user-made activations try once each.
+FEWER = [("tanh", "one input"), ("relu", "one input"), ("relu", "two inputs"),
+         ("user callable", "two inputs")]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("inputs", SETS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "inputs"), [*FEWER, *((name, "four, one repeated, one zero") for name in CASES)]
+)
 def test_vertex_and_metric(name, inputs):
     activation, C_b, C_W = CASES[name]
     x, widths = SETS[inputs], (40, 60, 30)
@@ -93,11 +100,9 @@ def test_weights_and_metric_chain_agree_with_theory_alike():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "C_b", "C_W", "layer"), [("swish", 0.1, 2.0, 3), ("gelu", 0.17, 1.98, 3)]
-)
-def test_what_is_left_falls_with_the_next_power_of_the_width(name, C_b, C_W, layer):
+def test_what_is_left_falls_with_the_next_power_of_the_width():
     """n·Var(Ĝ) − V falls like 1/n: log-log slope −1 within three standard errors and 0.15."""
+    name, C_b, C_W, layer = "gelu", 0.17, 1.98, 3
     x = np.ones((1, 4)) * np.sqrt((1.0 - C_b) / C_W)
     widths, residuals, errors = (16, 32, 64), [], []
     for n in widths:

@@ -21,10 +21,10 @@ WITH_BIASES = {"C_b": (0.1, 0.2, 0.15, 0.05), "C_W": (1.1, 1.3, 0.9, 1.2)}
 WITHOUT = {"C_b": (0.0, 0.0, 0.0, 0.0), "C_W": (1.6, 1.9, 1.7, 1.5)}
 # name: activation, hidden widths, inputs, variances, tensors, members
 CASES = {
-    "tanh, 2 layers, 3 inputs": ("tanh", (9,), 3, WITH_BIASES, ALL, 200_000),
+    "tanh, 2 layers, 3 inputs": ("tanh", (9,), 3, WITH_BIASES, ALL, 120_000),
     "gelu, 2 layers, 2 inputs": ("gelu", (7,), 2, WITHOUT, ALL, 100_000),
     "relu, 2 layers, 3 inputs": ("relu", (8,), 3, WITH_BIASES, NTK, 150_000),
-    "gelu, 3 layers, 2 inputs": ("gelu", (30, 20), 2, WITHOUT, ALL, 15_000),
+    "gelu, 3 layers, 2 inputs": ("gelu", (20, 14), 2, WITHOUT, ALL, 15_000),
     "relu, 3 layers, 2 inputs": ("relu", (30, 20), 2, WITHOUT, NTK, 60_000),
     "tanh, 4 layers, 3 inputs": ("tanh", (24, 32, 20), 3, WITHOUT, NTK, 40_000),
     "tanh, 4 layers, 2 inputs": ("tanh", (20, 28, 16), 2, WITH_BIASES, ALL, 10_000),

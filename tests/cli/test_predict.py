@@ -172,7 +172,7 @@ def test_predict_same_seed_same_bytes(run, inputs, tmp_path):
         ({"activation": "tahn"}, "did you mean tanh"),
         ({"activation": "sigmoid"}, "no critical initialisation"),
         (
-            {"activation": "relu", "widths": ",".join(["3"] * 3000), "more": ["--cb=1", "--cw=9"]},
+            {"activation": "relu", "widths": ",".join(["3"] * 600), "more": ["--cb=1", "--cw=9"]},
             "layer",
         ),
     ],

@@ -51,8 +51,13 @@ def chunks(path):
     return len(list((path / "chunks").glob("*.json")))
 
 
+# Where tests run in the background of a shell, SIGINT is ignored, and children inherit that.
+PROGRAM = """import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
+from dynagram.cli import main; main()"""
+
+
 def dynagram(*arguments, **options):
-    command = [sys.executable, "-c", "from dynagram.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
 

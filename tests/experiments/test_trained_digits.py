@@ -9,6 +9,7 @@ pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
 from dynagram.experiments import Settings, trained_digits
+from dynagram.experiments._kept import Kept
 from dynagram.experiments.trained_digits import Comparison, Plan, judged
 
 WIDTHS = (64, 128, 256)
@@ -62,22 +63,25 @@ def test_the_error_of_the_factor_knows_that_images_share_their_networks():
 
 
 def test_a_small_run_is_continued(tmp_path, monkeypatch):
-    plan = Plan(train=2, test=2, widths=(16, 32), accuracy=0.1)
+    plan = Plan(train=2, test=1, widths=(16,), accuracy=0.1)
     monkeypatch.setattr(trained_digits, "QUICK", plan)
     monkeypatch.setattr(trained_digits, "KERNELS", 400)
     settings = Settings(seed=3, folder=tmp_path)
     first = trained_digits.EXPERIMENT.run(settings)
+    assert first.statements[0].measured.startswith("0 of 200")
     (kept,) = tmp_path.glob("*.json")
-    parts = json.loads(kept.read_text())
-    assert set(parts["parts"]) == {"prediction", "width 16", "width 32"}
-    # A run that was stopped before its second width goes on with what is there.
-    parts["parts"]["width 16"]["unfinished"] = 7
-    del parts["parts"]["width 32"]
-    kept.write_text(json.dumps(parts))
+    found = json.loads(kept.read_text())
+    assert set(found["parts"]) == {"prediction", "width 16"}
+    # A run that was stopped goes on with what is there.
+    found["parts"]["width 16"]["unfinished"] = 7
+    del found["parts"]["prediction"]
+    kept.write_text(json.dumps(found))
     second = trained_digits.EXPERIMENT.run(settings)
-    assert second.statements[0].measured.startswith("7 of 400")
+    assert second.statements[0].measured.startswith("7 of 200")
     assert second.tables["trained_digits"] == first.tables["trained_digits"]
-    # What another plan made is not used.
-    parts["plan"]["train"] = 3
-    kept.write_text(json.dumps(parts))
-    assert trained_digits.EXPERIMENT.run(settings).statements[0].passed
+
+
+def test_parts_of_another_plan_are_not_used(tmp_path):
+    assert Kept(tmp_path, "run", {"members": 8}).part("a", lambda: 1) == 1
+    assert Kept(tmp_path, "run", {"members": 8}).part("a", lambda: 2) == 1
+    assert Kept(tmp_path, "run", {"members": 9}).part("a", lambda: 3) == 3

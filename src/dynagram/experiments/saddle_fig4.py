@@ -42,15 +42,23 @@ def _run(settings: Settings) -> Result:
             slopes[factor] = float(np.mean(each)), float(np.std(each, ddof=1)) / math.sqrt(SEEDS)
         law = 2.0 - r
         near, far = slopes[0.1], slopes[0.01]
+        off = [abs(slope / law - 1.0) for slope, _ in (near, far)]
         statements.append(
             Statement(
-                f"r = {r}: the surrogate's slope tends to −(r−2) = {law:g}",
-                abs(near[0] / law - 1.0) <= 0.04 and abs(far[0] / law - 1.0) <= 0.005,
+                f"r = {r}: the surrogate's slope tends to −(r−2) = {law:g}: off by less than 2 % "
+                "at ten times smaller ε or by a term that shrinks with ε, and by less than 0.5 % "
+                "at a hundred times",
+                (off[0] <= 0.02 or off[1] <= 0.2 * off[0]) and off[1] <= 0.005,
                 f"{near[0]:.4f} ± {near[1]:.4f} at ten times smaller ε, {far[0]:.4f} ± "
                 f"{far[1]:.4f} at a hundred times",
             )
         )
-    notes = [_window_note(table)]
+    notes = [
+        _window_note(table),
+        "The time from the first fall of the loss to the threshold does not grow as ε shrinks. It "
+        "adds a term of relative size ε^(r−2), which for r = 3 still shows at ten times smaller "
+        "ε: 3 %, where other networks at every ε scatter by as much.",
+    ]
     if settings.full:
         for r, window in WINDOWS.items():
             scales = np.geomspace(*window, SCALES)

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 
 from dynagram.activations import Activation
 from dynagram.errors import AccuracyError, InvalidValueError
+from dynagram.gaussian.normal_grid import gaussian_grid
 from dynagram.gaussian.quadrature import standard_nodes
-from dynagram.observables.population import gaussian_grid
 
 Quantity = Literal["scale", "loss", "linear", "cubic"]
 
