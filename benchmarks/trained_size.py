@@ -1,35 +1,64 @@
 """Time and memory of an order-1/n prediction of trained outputs against the number of samples.
 
-`python benchmarks/trained_size.py [--samples 16] [--depth 4]`: as many training as test inputs, at
-the default accuracy. No peer offers the order 1/n of trained networks.
+`python benchmarks/trained_size.py [--samples 16,32] [--depth 4] [--output FILE]`: as many training
+as test inputs, at the default accuracy. No peer offers the order 1/n of trained networks.
 """
 
 import argparse
+import json
 import resource
 import time
+from pathlib import Path
 
+import jax
 import numpy as np
 
 from dynagram.networks import MLP
 from dynagram.theory.training.finite import predict_trained
 
 
+def measured(samples, depth):
+    """One prediction, its cost, and the size of the correction with its numerical error."""
+    x = np.random.default_rng(0).standard_normal((2 * samples, 8))
+    train, test = x[:samples], x[samples:]
+    network = MLP([8, *[256] * (depth - 1), 1], "tanh", C_b=0.0, C_W=1.0)
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = predict_trained(network, train, np.sin(train[:, :1]), test, algorithm="flow")
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    size, error = (float(np.sqrt(np.mean(v**2))) for v in (found.mean_correction, found.mean_error))
+    device = jax.devices()[0]
+    on_device = (device.memory_stats() or {}).get("peak_bytes_in_use", 0)
+    return {
+        "train": samples, "test": samples, "depth": depth, "device": device.device_kind,
+        "seconds": round(wall, 1), "cpu_seconds": round(cpu, 1),
+        "host_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2, 1),
+        "device_gb": round(on_device / 1024**3, 1),
+        "mean_correction_rms": size, "numerical_error_rms": error,
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=16)
+    parser.add_argument("--samples", default="16", help="numbers separated by commas")
     parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--output", type=Path, help="a JSON file for all numbers")
     options = parser.parse_args()
-    n = options.samples
-    x = np.random.default_rng(0).standard_normal((2 * n, 8))
-    network = MLP([8, *[256] * (options.depth - 1), 1], "tanh", C_b=0.0, C_W=1.0)
-    wall, cpu = time.perf_counter(), time.process_time()
-    found = predict_trained(network, x[:n], np.sin(x[:n, :1]), x[n:], algorithm="flow")
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-    size, error = (float(np.sqrt(np.mean(v**2))) for v in (found.mean_correction, found.mean_error))
-    what = f"{n} + {n} samples, depth {options.depth}"
-    print(f"{what}: {wall:.0f} s ({cpu:.0f} s of CPU), {peak:.1f} GB")
-    print(f"mean correction {size:.3f} ± {error:.3f} (numerical), rms over test points")
+    results = []
+    for samples in options.samples.split(","):
+        r = measured(int(samples), options.depth)
+        results.append(r)
+        print(
+            f"{r['train']} + {r['test']} samples, depth {r['depth']}, {r['device']}: "
+            f"{r['seconds']:.0f} s ({r['cpu_seconds']:.0f} s of CPU), {r['host_gb']:.1f} GB, "
+            f"{r['device_gb']:.1f} GB of the accelerator"
+        )
+        print(
+            f"mean correction {r['mean_correction_rms']:.3f} ± {r['numerical_error_rms']:.3f} "
+            "(numerical), rms over test points",
+            flush=True,
+        )
+        if options.output:
+            options.output.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

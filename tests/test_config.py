@@ -33,6 +33,11 @@ def test_reads_files_beside_the_config(write, monkeypatch, tmp_path_factory):
     np.testing.assert_array_equal(config.train_x, np.eye(2))
     assert config.test_x.shape == (3, 2)
     assert (config.test_y, config.algorithm, config.eta) == (None, "gd", 0.1)
+    assert (config.steps, config.time) == (None, None)
+    path = write(NETWORK + DATA + "[training]\neta = 0.1\nsteps = 20\n")
+    assert read_config(path).steps == 20
+    path = write(NETWORK + DATA + '[training]\nalgorithm = "flow"\ntime = 3\n')
+    assert read_config(path).time == 3.0
 
 
 def test_the_digits(write):
@@ -60,7 +65,13 @@ def test_the_digits(write):
         (NETWORK + '[data]\nname = "letters"\n', "expected one of digits"),
         (NETWORK + '[data]\nname = "mnist"\n', "needs the folder"),
         (NETWORK + DATA + '[training]\nalgorithm = "adam"\n', "expected one of gd, flow, two-step"),
-        (NETWORK + DATA + "[training]\nsteps = 3\n", "unknown; allowed: algorithm, eta"),
+        (
+            NETWORK + DATA + "[training]\nrate = 3\n",
+            "unknown; allowed: algorithm, eta, steps, time",
+        ),
+        (NETWORK + DATA + '[training]\nalgorithm = "flow"\nsteps = 3\n', "gradient flow a `time`"),
+        (NETWORK + DATA + "[training]\neta = 0.1\nsteps = 2.5\n", "expected a whole number"),
+        (NETWORK + DATA + '[training]\nalgorithm = "flow"\ntime = "1"\n', "expected a real number"),
         (NETWORK + DATA + "[training]\n", "gradient descent needs a step size"),
     ],
 )

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dynagram.theory.saddle.forecast import forecast as forecast
     from dynagram.theory.saddle.symmetric import SymmetricNetwork as SymmetricNetwork
     from dynagram.theory.training.finite import predict_trained as predict_trained
+    from dynagram.theory.training.in_time import predict_in_time as predict_in_time
     from dynagram.theory.training.infinite import infinite_training as infinite_training
     from dynagram.weights import load_weights as load_weights
 
@@ -90,6 +91,7 @@ _PUBLIC = {
     "forecast": "theory.saddle.forecast",
     "SymmetricNetwork": "theory.saddle.symmetric",
     "predict_trained": "theory.training.finite",
+    "predict_in_time": "theory.training.in_time",
     "infinite_training": "theory.training.infinite",
     "read_config": "config",
     "predict_residual": "theory.residual",

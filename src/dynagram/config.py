@@ -12,6 +12,7 @@
     [training]
     algorithm = "gd"           # "gd" with eta, "flow" or "two-step"
     eta = 0.1                  # for the loss ½ Σ (z − y)², summed over samples and outputs
+    steps = 100                # "gd" only; a `time` τ for "flow"; without either, to the end
 
 Instead of files, [data] takes `name = "digits"` (or "mnist", "svhn", "cifar10" with `folder`) and
 `classes`, `train`, `test`, `seed`. Pixels are then divided by the root mean square of the training
@@ -32,18 +33,22 @@ from dynagram.data import digits, load_array, local_images
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, check_inputs
 from dynagram.theory.training.algorithms import Algorithm
+from dynagram.theory.training.in_time import checked_decay
 from dynagram.theory.training.problem import check_targets
 
 _TABLES = ("network", "data", "training")
 _FILES = ("train_x", "train_y", "test_x", "test_y")
 _NAMED = ("name", "classes", "train", "test", "seed", "folder")
 _IMAGES = ("mnist", "svhn", "cifar10")
-_TRAINING = ("algorithm", "eta")
+_TRAINING = ("algorithm", "eta", "steps", "time")
 
 
 @dataclass(frozen=True, eq=False)
 class Config:
-    """A network, what it is trained on, where it is asked, and how it is trained."""
+    """A network, what it is trained on, where it is asked, and how it is trained.
+
+    `steps` of gradient descent or a `time` of flow; None for both is the end of training.
+    """
 
     network: MLP
     train_x: Float[np.ndarray, "train n_0"]
@@ -52,6 +57,8 @@ class Config:
     test_y: Float[np.ndarray, "test outputs"] | None
     algorithm: str
     eta: float | None
+    steps: int | None
+    time: float | None
 
 
 def read_config(path: str | Path) -> Config:
@@ -84,7 +91,11 @@ def read_config(path: str | Path) -> Config:
     chosen = Algorithm.checked(
         _text("[training] algorithm", training.get("algorithm", "gd")), training.get("eta")
     )
-    return Config(network, *arrays, chosen.name, chosen.eta)
+    steps, time = training.get("steps"), training.get("time")
+    if steps is not None or time is not None:
+        decay = checked_decay(chosen, steps, time)
+        steps, time = (decay.steps, None) if time is None else (None, decay.time)
+    return Config(network, *arrays, chosen.name, chosen.eta, steps, time)
 
 
 def _parsed(path: Path) -> tuple[dict[str, Any], str]:

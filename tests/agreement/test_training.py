@@ -14,6 +14,7 @@ from dynagram.ensembles.trained import measure_trained
 from dynagram.networks import MLP
 from dynagram.theory.frozen import frozen_kernels
 from dynagram.theory.training.finite import predict_trained
+from dynagram.theory.training.in_time import predict_in_time
 
 TRAIN = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 TARGETS = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -104,7 +105,7 @@ def test_mean_shift_of_gelu_networks():
     gelu = lambda z: jax.nn.gelu(z, approximate=False)  # noqa: E731
     means, errors = [], []
     for n in widths:
-        found, _, _ = shifts_and_spreads(gelu, "gelu", n, x, y, TESTS, eta, 60, 12_000, seed=n)
+        found, _, _ = shifts_and_spreads(gelu, "gelu", n, x, y, TESTS, eta, 40, 12_000, seed=n)
         means.append(found[..., 0].mean(axis=0))
         errors.append(found[..., 0].std(axis=0) / np.sqrt(len(found)))
     means, errors = np.array(means), np.array(errors)
@@ -158,3 +159,35 @@ def test_depth_three_with_the_librarys_ensemble():
     spread = 128 * (found.covariance.value - theory.covariance_infinite)
     error = 128 * found.covariance.standard_error
     assert np.all(np.abs(spread - theory.covariance_correction) < 4 * error)
+
+
+@pytest.mark.slow
+def test_three_steps_of_gradient_descent():
+    """Training outputs still fluctuate: their covariances, with the test output and as wiring."""
+    widths, tests = (32, 64), TESTS[2:3]
+    eta = 0.9 / np.linalg.eigvalsh(frozen_kernels(network("tanh", 8, 2), TRAIN).Theta[-1])[-1]
+    theory = predict_in_time(
+        network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta, steps=3
+    ).samples
+    asked = np.concatenate([TRAIN, tests])
+    values, errors = [], []
+    for n in widths:
+        found = measure_trained(
+            network("tanh", n, 2), TRAIN, TARGETS, asked, eta=eta, steps=3, members=5120, seed=n
+        )
+        rows = [(found.mean, theory.mean_infinite), (found.covariance, theory.covariance_infinite)]
+        shifts = [n * (measured.value - infinite).ravel() for measured, infinite in rows]
+        values.append(np.concatenate(shifts))
+        errors.append(np.concatenate([n * measured.standard_error.ravel() for measured, _ in rows]))
+    values, errors = np.array(values), np.array(errors)
+    corrections = (theory.mean_correction, theory.covariance_correction)
+    expected = np.concatenate([part.ravel() for part in corrections])
+    limits = [extrapolated(widths, v, e, 1) for v, e in zip(values.T, errors.T, strict=True)]
+    limit, error = np.array(limits).T
+    z = (limit - expected) / error
+    assert np.all(np.abs(z) < 4)
+    assert np.sqrt(np.mean(z**2)) < 1.5
+    # Both the variance of a training output and its wiring with the other are seen.
+    seen = np.abs(expected / error)[6:].reshape(3, 2, 3, 2)
+    assert seen[0, 0, 0, 0] > 8
+    assert seen[0, 0, 1, 1] > 3

@@ -5,6 +5,7 @@ import pytest
 
 from dynagram.networks import MLP
 from dynagram.theory.training.finite import predict_trained
+from dynagram.theory.training.in_time import predict_in_time
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -22,6 +23,7 @@ test_x = "t.npy"
 [training]
 algorithm = "gd"
 eta = {eta}
+{more}
 """
 
 
@@ -30,18 +32,18 @@ def config(tmp_path):
     for name, array in {"x": X, "y": Y, "t": T}.items():
         np.save(tmp_path / f"{name}.npy", array)
 
-    def write(activation="tanh", eta=0.4):
+    def write(activation="tanh", eta=0.4, more=""):
         path = tmp_path / "run.toml"
-        path.write_text(TEXT.format(activation=activation, eta=eta))
+        path.write_text(TEXT.format(activation=activation, eta=eta, more=more))
         return path
 
     return write
 
 
-def test_json_holds_what_the_library_says(answer, config):
-    found = answer("train-predict", config(), "--json")
-    net = MLP([3, 64, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
-    expected = predict_trained(net, X, Y, T, eta=0.4)
+NETWORK = MLP([3, 64, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+
+
+def check(found, expected):
     for key in (
         "mean_infinite", "mean_correction", "mean",
         "covariance_infinite", "covariance_correction", "std",
@@ -51,10 +53,28 @@ def test_json_holds_what_the_library_says(answer, config):
     assert found["regime"]["verdict"] == expected.regime.verdict
 
 
+def test_json_holds_what_the_library_says(answer, config):
+    found = answer("train-predict", config(), "--json")
+    check(found, predict_trained(NETWORK, X, Y, T, eta=0.4))
+    assert found["steps"] is None
+
+
+def test_a_few_steps(answer, run, config):
+    path = config(more="steps = 3")
+    found = answer("train-predict", path, "--json")
+    check(found, predict_in_time(NETWORK, X, Y, T, eta=0.4, steps=3).test)
+    assert found["steps"] == 3
+    assert "η = 0.4, 3 steps on 2 samples" in run("train-predict", path).stdout
+
+
 @pytest.mark.slow
 def test_simulation_stands_beside_the_prediction(answer, run, config):
     found = answer("train-predict", config(), "--simulate", 512, "--json")
     simulation = found["simulation"]
+    early = answer("train-predict", config(more="steps = 3"), "--simulate", 256, "--json")
+    assert early["simulation"]["unfinished"] == 0
+    assert np.max(np.abs(early["simulation"]["mean_z"])) < 4
+    assert np.max(np.abs(early["simulation"]["covariance_z"])) < 4
     assert simulation["members"] == 512
     assert np.max(np.abs(simulation["mean_z"])) < 4
     assert np.shape(simulation["covariance_standard_error"]) == (1, 2, 1, 2)
@@ -67,4 +87,5 @@ def test_refusals_take_one_line(complaint, config, tmp_path):
     assert "no such file" in complaint("train-predict", tmp_path / "none.toml")
     assert "2/λ_max" in complaint("train-predict", config(eta=50.0))
     assert "at a kink" in complaint("train-predict", config(activation="relu"))
+    assert "gradient descent takes `steps`" in complaint("train-predict", config(more="time = 2"))
     assert "even number" in complaint("train-predict", config(), "--simulate", 513)

@@ -14,7 +14,8 @@ X, Y, T = np.array([[1.0, 0.3]]), np.array([[0.8]]), np.array([[0.4, -0.9]])
 
 
 @pytest.mark.slow
-def test_against_plain_averages():
+@pytest.mark.parametrize("steps", [150, 2])
+def test_against_plain_averages(steps):
     """A narrow network, trained by a plain loop: all orders in 1/n are in both."""
     eta, members = 0.3, 6000
 
@@ -27,10 +28,11 @@ def test_against_plain_averages():
                 for layer, d, (b, W, n) in zip(p, g, rates, strict=True)
             ), None
 
-        return NET.apply(jax.lax.scan(step, NET.init(key), None, length=150)[0], T)[0, 0]
+        return NET.apply(jax.lax.scan(step, NET.init(key), None, length=steps)[0], T)[0, 0]
 
     z = np.asarray(jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(9), members)))
-    found = measure_trained(NET, X, Y, T, eta=eta, members=2048, seed=0)
+    before = steps if steps < 150 else None
+    found = measure_trained(NET, X, Y, T, eta=eta, steps=before, members=2048, seed=0)
     error = np.hypot(z.std() / np.sqrt(members), found.mean.standard_error[0, 0])
     assert abs(found.mean.value[0, 0] - z.mean()) < 4 * error
     spread = np.std((z - z.mean()) ** 2) / np.sqrt(members)
@@ -59,6 +61,7 @@ def test_a_small_ensemble_agrees_with_a_large_one():
         ({"members": 513}, "an even number"),
         ({"members": 2}, "expected 64"),
         ({"members": 512, "eta": 90.0}, "diverges"),
+        ({"members": 512, "time": 1.0}, "only 'flow' takes a time"),
     ],
 )
 def test_refusals(options, message):

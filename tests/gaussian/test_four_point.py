@@ -110,6 +110,15 @@ def test_printed_vertices_of_the_second_layer():
     np.testing.assert_allclose(relu, printed, atol=5.01e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "orders"), [("gelu", (0, 0)), ("gelu", (1, 1)), ("gelu", (2, 0)), ("relu", (0, 0))]
+)
+def test_variance_of_the_lower_orders(name, orders):
+    layer = FourPoint(TwoPoint(activation(name), _kernel(4)))
+    expected = np.diagonal(layer._lower_orders(orders, orders))
+    np.testing.assert_allclose(layer._lower_variance(orders), expected, rtol=1e-12)
+
+
 # --- brute force -------------------------------------------------------------------------------
 
 PRODUCTS = [

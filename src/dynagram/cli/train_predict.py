@@ -38,22 +38,30 @@ def train_predict(
 ) -> None:
     """Predict mean and spread of trained outputs at infinite width and to order 1/n.
 
-    The networks of the file are trained to zero error on ½ Σ (z − y)². With --simulate, networks
-    of that width are trained, and their mean and standard deviation stand beside the prediction.
+    The networks of the file are trained on ½ Σ (z − y)², to zero error or for the `steps` of
+    gradient descent or the `time` of flow under [training]. With --simulate, networks of that
+    width are trained, and their mean and standard deviation stand beside the prediction.
     """
     from dynagram.config import read_config
-    from dynagram.theory.training.finite import predict_trained
 
     problem = read_config(config)
-    prediction = predict_trained(
-        problem.network, problem.train_x, problem.train_y, problem.test_x,
-        algorithm=problem.algorithm, eta=problem.eta, accuracy=accuracy, seed=seed,
-    )  # fmt: skip
+    prediction = _predicted(problem, accuracy, seed)
     measured = None if members is None else _trained(problem, members, seed)
     if as_json:
         print_json(_summary(problem, prediction, measured))
     else:
         _print(problem, prediction, measured)
+
+
+def _predicted(problem: Config, accuracy: float | None, seed: int) -> TrainedPrediction:
+    from dynagram.theory.training.finite import predict_trained
+    from dynagram.theory.training.in_time import predict_in_time
+
+    data = (problem.network, problem.train_x, problem.train_y, problem.test_x)
+    how = {"algorithm": problem.algorithm, "eta": problem.eta, "accuracy": accuracy, "seed": seed}
+    if problem.steps is None and problem.time is None:
+        return predict_trained(*data, **how)
+    return predict_in_time(*data, **how, steps=problem.steps, time=problem.time).test
 
 
 def _trained(problem: Config, members: int, seed: int) -> TrainedMeasurement:
@@ -62,8 +70,8 @@ def _trained(problem: Config, members: int, seed: int) -> TrainedMeasurement:
     with progress_bar("training networks", members) as progress:
         return measure_trained(
             problem.network, problem.train_x, problem.train_y, problem.test_x,
-            algorithm=problem.algorithm, eta=problem.eta, members=members, seed=seed,
-            progress=progress,
+            algorithm=problem.algorithm, eta=problem.eta, steps=problem.steps, time=problem.time,
+            members=members, seed=seed, progress=progress,
         )  # fmt: skip
 
 
@@ -75,6 +83,8 @@ def _summary(
         "network": problem.network.to_toml(),
         "algorithm": problem.algorithm,
         "eta": problem.eta,
+        "steps": problem.steps,
+        "time": problem.time,
         "width": prediction.width,
         "mean_infinite": prediction.mean_infinite,
         "mean_correction": prediction.mean_correction,
@@ -130,6 +140,10 @@ def _print(
     out = console()
     out.print(str(problem.network), markup=False)
     how = problem.algorithm + (f", η = {short(problem.eta)}" if problem.eta is not None else "")
+    if problem.steps is not None:
+        how += f", {problem.steps} steps"
+    elif problem.time is not None:
+        how += f" until τ = {short(problem.time)}"
     samples, n = problem.train_x.shape[0], prediction.width
     out.print(f"trained by {how} on {samples} samples; n = {n}")
     out.print(_table(prediction, measured))

@@ -1,17 +1,18 @@
-"""Outputs of networks trained to the end: their mean and covariance over initialisations, measured.
+"""Outputs of trained networks, at the end or before: mean and covariance, measured.
 
 Raw averages cannot see a 1/n correction, because the spread of the initial outputs hides it. Three
 things take that spread out, none of which uses the order-1/n theory. Every network is trained
 twice, the second time with its output layer reversed (06 §14.10). It is compared with its own
 infinite-width path, z(T) = m^∞ + ζ + ρ: ζ, the initial output less what training removes from it,
-has mean zero and a covariance known given the hidden layers. And ρ is compared with its value for
-a frozen NTK, −[−R 1] Ĥ Θ̃⁻¹ (z − y), whose statistics need no training and come from many more
-networks.
+has mean zero and a covariance known given the hidden layers. And ρ is compared with what the
+network's own NTK, frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y),
+whose statistics need no training and come from many more networks.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from dynagram.networks import MLP, Layer, Params
 from dynagram.observables.ntk import ntk
 from dynagram.precision import float64
 from dynagram.theory.training.algorithms import Algorithm
+from dynagram.theory.training.decay import Decay
+from dynagram.theory.training.frame import Frame
 from dynagram.theory.training.infinite import KernelTraining, TrainedGaussian, from_problem
 from dynagram.theory.training.problem import Problem
 
@@ -46,11 +49,13 @@ class TrainedMeasurement:
 
     `mean` is (test, outputs), `covariance` (test, outputs, test, outputs). The entries of the mean
     err together, because all come from the same networks: `joint_error` is the covariance matrix
-    of their errors, for sums and fits over test points. `unfinished` networks had an error above
-    the tolerance when their steps were used up; `largest_error` is the worst.
+    of their errors, for sums and fits over test points. `time` is τ = η·steps, ∞ at the end of
+    training. There, `unfinished` networks had an error above the tolerance when their steps were
+    used up; `largest_error` is the worst.
     """
 
     network: MLP
+    time: float
     members: int
     seed: int
     mean: Estimate
@@ -66,7 +71,10 @@ class _Data(NamedTuple):
     inputs: Array  # training, then test
     targets: Array
     weights: Array
-    inverse: Array  # Θ̃⁻¹
+    kernel: Array  # Θ of all samples with those of training
+    rows: Array  # the training frame
+    back: Array  # from the frame to test outputs
+    slopes: Array  # D[r, h], what Ĥ − Θ does to a row of rate r in direction h
     bracket: Array  # [−R 1]
     step: Array
     tolerance: Array
@@ -80,6 +88,8 @@ def measure_trained(
     *,
     algorithm: str = "gd",
     eta: float | int | None = None,
+    steps: float | int | None = None,
+    time: float | int | None = None,
     members: int,
     seed: int,
     tolerance: float = 1e-6,
@@ -89,8 +99,9 @@ def measure_trained(
 ) -> TrainedMeasurement:
     """Train `members` networks (an even number) on ½ Σ (z − y)² and measure their test outputs.
 
-    Training goes on until the largest error of a network is below `tolerance`, or `max_steps`,
-    by default three times what infinite width needs. "flow" is integrated by Runge-Kutta steps;
+    After `steps` of gradient descent or a `time` of flow; without either, training goes on until
+    the largest error of a network is below `tolerance`, or `max_steps`, by default three times
+    what infinite width needs. "flow" is integrated by Runge-Kutta steps;
     "two-step" leaps with each network's own NTK, then with the frozen one. `kernel_members`
     further networks, eight times `members` by default, are not trained. Float64. Cost: two
     trainings per pair; memory by chunks.
@@ -104,8 +115,13 @@ def measure_trained(
     problem = Problem.checked(network, train_x, train_y, test_x)
     kernel = from_problem(problem, Algorithm.checked(algorithm, eta))
     _check(kernel, members, seed)
-    limit, step = kernel.at(), _step(kernel)
-    if max_steps is None:
+    limit, step = kernel.at(steps=steps, time=time), _step(kernel)
+    ends = math.isinf(limit.time)
+    if not ends:
+        # Whole steps up to the time asked for, whatever the error.
+        max_steps = round(limit.time / step) if algorithm == "gd" else math.ceil(limit.time / step)
+        step, tolerance = limit.time / max(max_steps, 1), -1.0
+    elif max_steps is None:
         max_steps = 50 + 3 * int(min(kernel.step_sizes.steps_to(0.1 * tolerance, step), 1e6))
     if kernel_members is None:
         kernel_members = _KERNELS_PER_TRAINING * members
@@ -130,10 +146,10 @@ def measure_trained(
     parts = (differences.total(), frozen.total())
     estimates = _estimates(*parts, limit, members)
     # What two leaps leave is of order 1/n² and no lack of steps.
-    left = 0 if algorithm == "two-step" else unfinished
+    left = 0 if algorithm == "two-step" or not ends else unfinished
     joint = parts[0].error_of_mean() + parts[1].error_of_mean()
     joint = joint[: limit.mean.size, : limit.mean.size]
-    return TrainedMeasurement(network, members, seed, *estimates, joint, left, worst)
+    return TrainedMeasurement(network, limit.time, members, seed, *estimates, joint, left, worst)
 
 
 def _check(kernel: KernelTraining, members: int, seed: int) -> None:
@@ -163,8 +179,17 @@ def _arrays(
 ) -> _Data:
     n = problem.train_x.shape[0]
     bracket = np.concatenate([-limit.response, np.eye(problem.test_x.shape[0])], axis=1)
-    inverse = np.linalg.inv(kernel.Theta[:n, :n])
-    arrays = (problem.inputs, problem.train_y, problem.weights, inverse, bracket, step, tolerance)
+    frame = Frame.of(kernel.Theta, problem.weights)
+    rates = np.append(frame.h, np.zeros(bracket.shape[0]))[:, None]
+    slopes = np.where(rates == 0.0, -1.0 / frame.h, 0.0)
+    if math.isfinite(limit.time):
+        eta = kernel.algorithm.eta
+        decay = Decay.descent(eta, round(limit.time / eta)) if eta else Decay.flow(limit.time)
+        slopes = decay(rates, frame.h[None, :])
+    arrays = (
+        problem.inputs, problem.train_y, problem.weights, kernel.Theta[:, :n], frame.rows,
+        np.linalg.inv(frame.rows)[n:], slopes, bracket, step, tolerance,
+    )  # fmt: skip
     return _Data(*(jnp.asarray(array, dtype=jnp.float64) for array in arrays))
 
 
@@ -230,13 +255,16 @@ def _frozen_pair(network: MLP, data: _Data, params: Params) -> tuple[Array]:
 
 
 def _frozen_changes(network: MLP, params: Params, data: _Data, z: Array) -> tuple[Array, Array]:
-    """−[−R 1] Ĥ Θ̃⁻¹ (±z − y), the change ρ of a network and of its reverse to first order."""
-    n = data.targets.shape[0]
-    H = ntk(network, params, data.inputs)[:, :n]
-    own = jnp.einsum("ta,abij->tbij", data.bracket, H)
+    """The change ρ of a network and of its reverse to first order in Ĥ − Θ."""
+    n, outputs = data.targets.shape
+    mean = jnp.einsum("ab,ij->abij", data.kernel, jnp.eye(outputs))
+    shift = ntk(network, params, data.inputs)[:, :n] - mean
+    basis = data.rows[:n, :n]
+    turned = jnp.einsum("ra,abij,cb->rcij", data.rows, shift, basis) * data.slopes[:, :, None, None]
+    own = jnp.einsum("tr,rcij->tcij", data.back, turned)
 
     def change(error: Array) -> Array:
-        return -jnp.einsum("tbij,bj->ti", own, data.inverse @ error)
+        return jnp.einsum("tcij,cj->ti", own, basis @ error)
 
     return change(z[:n] - data.targets), change(-z[:n] - data.targets)
 
@@ -292,7 +320,7 @@ def _runge_kutta(network: MLP, params: Params, data: _Data) -> tuple[Params, Arr
 def _descent(
     network: MLP, params: Params, data: _Data, max_steps: int, gradient: Callable[..., Any]
 ) -> tuple[Array, Array]:
-    """Test outputs at the end of training and the largest error there."""
+    """Test outputs when training ends and the largest error then."""
 
     def more(state: tuple[Params, Array, Array]) -> Array:
         return (state[1] > data.tolerance) & (state[2] < max_steps)
@@ -302,8 +330,9 @@ def _descent(
         return _moved(network, state[0], way, data.step), error, state[2] + 1
 
     start = (params, jnp.asarray(jnp.inf), jnp.asarray(0))
-    end, error, _ = jax.lax.while_loop(more, step, start)
-    return network.apply(end, data.inputs[data.targets.shape[0] :]), error
+    end, _, _ = jax.lax.while_loop(more, step, start)
+    z, n = network.apply(end, data.inputs), data.targets.shape[0]
+    return z[n:], jnp.max(jnp.abs(z[:n] - data.targets))
 
 
 def _leaps(
@@ -319,7 +348,8 @@ def _leaps(
     one = jnp.asarray(1.0)
     way, _ = _pulled(network, params, data, own)
     params = _moved(network, params, way, one)
-    way, _ = _pulled(network, params, data, lambda z: data.inverse @ (z - data.targets))
+    mean = data.kernel[:n]
+    way, _ = _pulled(network, params, data, lambda z: jnp.linalg.solve(mean, z - data.targets))
     params = _moved(network, params, way, one)
     error = jnp.max(jnp.abs(network.apply(params, data.inputs[:n]) - data.targets))
     return network.apply(params, data.inputs[n:]), error

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dynagram.activations import Activation
+from dynagram.arrays import Array, SameArray
 from dynagram.gaussian.quadrature import REACH, feature_scale, panel_rule
 from dynagram.gaussian.scalar import hermite_polynomial
 from dynagram.gaussian.two_point import two_point_matrix
@@ -97,17 +98,18 @@ class PairFamily:
         _straighten(averages, p, q, a, b, linear, jacobian)
         return cls(p, q, a, b, value, linear, jacobian)
 
-    def propagate(self, tensor: Float[np.ndarray, "*lead pair"]) -> Float[np.ndarray, "*lead f"]:
+    def propagate(self, tensor: Float[SameArray, "*lead pair"]) -> Float[SameArray, "*lead f"]:
         """Σ_C ∂⟨f⟩/∂K_C · tensor_C over the last axis, a list of upper pairs.
 
         At most three entries per pair: never a full matrix.
         """
         number = pair_numbers(int(self.second.max(initial=0)) + 1)
         a, b = self.first, self.second
+        j_ab, j_aa, j_bb = self.jacobian.T.reshape(3, *[1] * (tensor.ndim - 1), -1)
         return (
-            tensor[..., number[a, b]] * self.jacobian[:, 0]
-            + tensor[..., number[a, a]] * self.jacobian[:, 1]
-            + tensor[..., number[b, b]] * self.jacobian[:, 2]
+            tensor[..., number[a, b]] * j_ab
+            + tensor[..., number[a, a]] * j_aa
+            + tensor[..., number[b, b]] * j_bb
         )
 
     def matrix(self) -> Int[np.ndarray, "n n"]:
@@ -206,7 +208,7 @@ def curvature(averages: TwoPoint, p: int) -> Float[np.ndarray, "pair 6"]:
 
 
 def contract(
-    table: Float[np.ndarray, "pair 6"], V: Float[np.ndarray, "*lead pair pair"]
+    table: Float[np.ndarray, "pair 6"], V: Float[Array, "*lead pair pair"]
 ) -> Float[np.ndarray, "*lead pair"]:
     """½ ∂²⟨f⟩ : V, six entries of V per pair."""
     samples = (math.isqrt(8 * table.shape[0] + 1) - 1) // 2

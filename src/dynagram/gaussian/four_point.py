@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,9 +20,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.activations import Activation, product_activation
+from dynagram.arrays import Array, array_namespace
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian.families import PairFamily, TwoPoint
 from dynagram.gaussian.nodes import CHUNK, REPLICAS, NodeSet, grid_nodes, sobol_nodes
+from dynagram.gaussian.replicas import ReplicaMean
 from dynagram.gaussian.scalar import moment
 from dynagram.gaussian.two_point import cross_average
 from dynagram.pairs import pair_indices
@@ -30,6 +32,7 @@ from dynagram.precision import float64
 
 Orders = tuple[int, int]
 Product = tuple[Orders, Orders]
+Entries = tuple[np.ndarray, np.ndarray]
 MODES = 1 + REPLICAS
 _FIRST_COUNT = 2**11
 _LAST_COUNT = 2**17
@@ -45,18 +48,18 @@ class Covariances:
     linear recursion applied to all modes alike carries both.
     """
 
-    modes: Float[np.ndarray, "mode left right"]
+    modes: Float[Array, "mode left right"]
     nodes: int
 
     @property
-    def value(self) -> Float[np.ndarray, "left right"]:
+    def value(self) -> Float[Array, "left right"]:
         """The covariance."""
         return self.modes[0]
 
     @property
-    def standard_error(self) -> Float[np.ndarray, "left right"]:
+    def standard_error(self) -> Float[Array, "left right"]:
         """Its numerical standard error, zero where it is exact."""
-        return np.sqrt(np.sum(self.modes[1:] ** 2, axis=0))
+        return (self.modes[1:] ** 2).sum(axis=0) ** 0.5
 
 
 class FourPoint:
@@ -65,9 +68,11 @@ class FourPoint:
     `accuracy` is relative to √(Var f_A · Var g_B). Smooth σ and up to about ten samples:
     deterministic product grids over every four samples. Otherwise entries with at most two
     distinct samples are exact, and for the rest scrambled Sobol nodes are doubled until the
-    standard errors meet `accuracy` or 8·2¹⁷ nodes are used.
+    standard errors meet `accuracy` or 8·2¹⁷ nodes are used. With fewer `modes` than nine the
+    deviations of the replicas are summed with random signs. `on_device` leaves the covariances
+    where JAX computed them.
     Cost: 2·M·P² flop for M nodes and P ~ N²/2 pairs per product, at matrix-product speed; memory
-    O(P² + 8192·P).
+    (modes + 3)·P² per product and 8192·P per family.
 
     >>> from dynagram.activations import activation
     >>> layer = FourPoint(TwoPoint(activation("tanh"), np.array([[1.0]])))
@@ -75,10 +80,19 @@ class FourPoint:
     array([[0.09752374]])
     """
 
-    def __init__(self, averages: TwoPoint, *, accuracy: float = 1e-4, seed: int = 0):
+    def __init__(
+        self,
+        averages: TwoPoint,
+        *,
+        accuracy: float = 1e-4,
+        seed: int = 0,
+        modes: int = MODES,
+        on_device: bool = False,
+    ):
         if not 1e-14 < accuracy < 1:
             raise InvalidValueError("accuracy", accuracy, "expected a number between 1e-14 and 1")
         self.averages, self.accuracy, self.seed = averages, accuracy, seed
+        self.modes, self.on_device = modes, on_device
         self._families: dict[Orders, PairFamily] = {}
         self._two_sample: dict[tuple[tuple[int, ...], tuple[int, ...]], np.ndarray] = {}
 
@@ -88,136 +102,164 @@ class FourPoint:
             self._families[p, q] = PairFamily.of(self.averages, p, q)
         return self._families[p, q]
 
+    @float64
     def covariances(self, products: Sequence[Product]) -> dict[Product, Covariances]:
         """Cov(f, g) for every (left, right) of `products`, in one pass over the nodes."""
-        exact = {key: self._lower_orders(*key) for key in products}
-        found = self._by_grid(products, exact)
+        found = self._by_grid(products)
         if found is not None:
             return found
-        known = {key: self._two_sample_entries(*key) for key in products}
-        if self.averages.samples <= 2:
-            return {key: Covariances(_modes_of(known[key]), 0) for key in products}
-        return self._by_sobol(products, exact, known)
+        if self.averages.samples > 2:
+            return self._by_sobol(products)
+        return {key: Covariances(self._all_known(*key), 0) for key in products}
 
-    def _lower_orders(self, left: Orders, right: Orders) -> np.ndarray:
+    def _placed(self, values: Array) -> Array:
+        """`values` where the covariances are to be."""
+        return jnp.asarray(values) if self.on_device else np.asarray(values)
+
+    def _lower_orders(self, left: Orders, right: Orders) -> Array:
         """Σ l K l' + Σ J (KK + KK) J': the linear and quadratic parts, exactly."""
         f, g = self.family(*left), self.family(*right)
-        K = self.averages.K
+        K = self._placed(self.averages.K)
         by_sample = K[f.first] * f.linear[:, :1] + K[f.second] * f.linear[:, 1:]
-        linear = by_sample[:, g.first] * g.linear[:, 0] + by_sample[:, g.second] * g.linear[:, 1]
-        wick = wick_covariance(K)
-        return linear + g.propagate(f.propagate(wick).T)
+        on_first, on_second = g.linear.T[:, None, :]
+        linear = by_sample[:, g.first] * on_first + by_sample[:, g.second] * on_second
+        return linear + g.propagate(f.propagate(wick_covariance(K)).T)
 
-    def _by_grid(
-        self, products: Sequence[Product], exact: dict[Product, np.ndarray]
-    ) -> dict[Product, Covariances] | None:
+    def _lower_variance(self, orders: Orders) -> np.ndarray:
+        """The diagonal of `_lower_orders` of a family with itself."""
+        f, K = self.family(*orders), self.averages.K
+        a, b = f.first, f.second
+        l_a, l_b = f.linear.T
+        j_ab, j_aa, j_bb = f.jacobian.T
+        k_aa, k_ab, k_bb = K[a, a], K[a, b], K[b, b]
+        linear = l_a**2 * k_aa + 2.0 * l_a * l_b * k_ab + l_b**2 * k_bb
+        squares = j_ab**2 * (k_aa * k_bb + k_ab**2) + 2.0 * (j_aa * k_aa) ** 2
+        squares += 2.0 * (j_bb * k_bb) ** 2 + 4.0 * j_aa * j_bb * k_ab**2
+        return linear + squares + 4.0 * j_ab * k_ab * (j_aa * k_aa + j_bb * k_bb)
+
+    def _by_grid(self, products: Sequence[Product]) -> dict[Product, Covariances] | None:
         """Product grids over all samples or, beyond four, over every four; None if too many."""
         sigma, K, samples = self.averages.sigma, self.averages.K, self.averages.samples
-        groups = [np.array(group) for group in combinations(range(samples), min(samples, 4))]
         # Up to three samples rounding accuracy costs next to nothing.
         target = min(self.accuracy, 1e-11) if samples <= 3 else 0.1 * self.accuracy
         # Pair functions of an odd or even σ are even when both derivatives are, or neither is.
         even = sigma.parity != "none" and all((p - q) % 2 == 0 for key in products for p, q in key)
         for refine in _GRID_REFINEMENTS:
             grids, nodes = [], 0
-            for group in groups:  # one by one: at 32 samples there are 36 000
+            # One by one: at 32 samples there are 36 000 groups of four.
+            for members in combinations(range(samples), min(samples, 4)):
+                group = np.array(members)
                 grid = grid_nodes(sigma, K[np.ix_(group, group)], target, refine, even=even)
                 if grid is None:
                     return None
-                grids.append(grid)
+                grids.append((group, grid))
                 nodes += grid.count * grid.replicas
                 if nodes > _MAX_GRID_NODES:
                     return None
-            modes = {key: _modes_of(exact[key]) for key in products}
-            if all(
-                self._fill_group(group, grid, products, exact, modes, 10 * target)
-                for group, grid in zip(groups, grids, strict=True)
-            ):
-                return {key: Covariances(modes[key], nodes) for key in products}
+            found = self._filled(grids, products, 10 * target)
+            if found is not None:
+                return {key: Covariances(found[key], nodes) for key in products}
         return None
 
-    def _fill_group(
+    def _filled(
         self,
-        group: np.ndarray,
-        grid: NodeSet,
+        grids: Sequence[tuple[np.ndarray, NodeSet]],
         products: Sequence[Product],
-        exact: dict[Product, np.ndarray],
-        modes: dict[Product, np.ndarray],
         accuracy: float,
-    ) -> bool:
-        """Write the block of one group of samples; False when it misses the accuracy."""
+    ) -> dict[Product, Array] | None:
+        """The modes by the grids of all groups of samples; None when one misses the accuracy."""
+        exact = {key: np.asarray(self._lower_orders(*key)) for key in products}
+        modes = {key: np.zeros((self.modes, *exact[key].shape)) for key in products}
         names = sorted({orders for key in products for orders in key})
-        parts = {orders: _restricted(self.family(*orders), group) for orders in names}
-        families = {orders: family for orders, (family, _) in parts.items()}
-        K = self.averages.K[np.ix_(group, group)]
-        remainder, variance = _remainders(self.averages.sigma, K, families, products, grid)
-        for key in products:
-            rows, columns = parts[key[0]][1], parts[key[1]][1]
-            block = np.ix_(rows, columns)
-            mean = exact[key][block] + remainder[key].mean(axis=0)
-            error = 0.5 * (remainder[key][1] - remainder[key][0])
-            spread = [
-                variance[orders] + np.diagonal(self._lower_orders(orders, orders))[index]
-                for orders, (_, index) in ((key[0], parts[key[0]]), (key[1], parts[key[1]]))
-            ]
-            if _worst(np.abs(error), *spread) > accuracy:
-                return False
-            modes[key][0][block], modes[key][1][block] = mean, error
-        return True
+        lower = {orders: self._lower_variance(orders) for orders in names}
+        for group, grid in grids:
+            parts = {orders: _restricted(self.family(*orders), group) for orders in names}
+            families = {orders: family for orders, (family, _) in parts.items()}
+            K = self.averages.K[np.ix_(group, group)]
+            first, second = _replica_sums(self.averages.sigma, K, families, products, grid)
+            for key in products:
+                rows, columns = (parts[orders][1] for orders in key)
+                block = np.ix_(rows, columns)
+                one, two = np.asarray(first.products[key]), np.asarray(second.products[key])
+                error = 0.5 * (two - one)
+                spread = [
+                    0.5 * (first.squares[o] + second.squares[o]) + lower[o][parts[o][1]]
+                    for o in key
+                ]
+                if _worst(np.abs(error), *spread) > accuracy:
+                    return None
+                modes[key][0][block] = exact[key][block] + 0.5 * (one + two)
+                modes[key][1][block] = error
+        return {key: self._placed(values) for key, values in modes.items()}
 
-    def _by_sobol(
-        self,
-        products: Sequence[Product],
-        exact: dict[Product, np.ndarray],
-        known: dict[Product, np.ndarray],
-    ) -> dict[Product, Covariances]:
+    def _by_sobol(self, products: Sequence[Product]) -> dict[Product, Covariances]:
         names = sorted({orders for key in products for orders in key})
         families = {orders: self.family(*orders) for orders in names}
-        lower = {o: np.diagonal(self._lower_orders(o, o)) for o in names}
+        lower = {orders: self._lower_variance(orders) for orders in names}
+        known = {key: self._two_sample_entries(*key) for key in products}
         count = _FIRST_COUNT
         while True:
             nodes = sobol_nodes(self.averages.K, count, self.seed)
-            remainder, variance = _remainders(
+            found = {key: ReplicaMean(nodes.replicas, self.modes, self.seed) for key in products}
+            variance = dict(lower)
+            for sums in _replica_sums(
                 self.averages.sigma, self.averages.K, families, products, nodes
+            ):
+                for key in products:
+                    found[key].add(self._placed(sums.products.pop(key)))
+                for orders in names:
+                    variance[orders] = variance[orders] + sums.squares[orders] / nodes.replicas
+            worst = max(
+                _worst(
+                    _written(found[key].standard_error, known[key][0], 0.0),
+                    *(variance[o] for o in key),
+                )
+                for key in products
             )
-            result, worst = {}, 0.0
-            for key in products:
-                modes = _replica_modes(exact[key][None] + remainder[key])
-                settled = ~np.isnan(known[key])
-                modes[0] = np.where(settled, known[key], modes[0])
-                modes[1:] = np.where(settled, 0.0, modes[1:])
-                result[key] = Covariances(modes, count * nodes.replicas)
-                spread = [variance[o] + lower[o] for o in key]
-                worst = max(worst, _worst(result[key].standard_error, *spread))
             if worst <= self.accuracy or count >= _LAST_COUNT:
-                return result
+                break
             # Scrambled Sobol errors fall about like 1/count for smooth remainders.
             growth = max(2, 2 ** math.ceil(math.log2(worst / self.accuracy)))
             count *= min(_LAST_COUNT // count, growth)
+        return {
+            key: Covariances(self._settled(found.pop(key), key, *known[key]), count * REPLICAS)
+            for key in products
+        }
 
-    def _two_sample_entries(self, left: Orders, right: Orders) -> np.ndarray:
-        """Entries with at most two distinct samples from two-sample averages; nan elsewhere."""
+    def _settled(
+        self, remainder: ReplicaMean, key: Product, entries: Entries, known: np.ndarray
+    ) -> Array:
+        """The modes of a covariance: lower orders added, entries known exactly written over."""
+        value = _written(remainder.mean + self._lower_orders(*key), entries, known)
+        deviations = [_written(mode, entries, 0.0) for mode in remainder.deviations]
+        return array_namespace(value).stack([value, *deviations])
+
+    def _all_known(self, left: Orders, right: Orders) -> Array:
+        """The modes when there are no more than two samples."""
+        entries, known = self._two_sample_entries(left, right)
+        sizes = (self.family(*orders).value.size for orders in (left, right))
+        modes = np.zeros((self.modes, *sizes))
+        modes[0][entries] = known
+        return self._placed(modes)
+
+    def _two_sample_entries(self, left: Orders, right: Orders) -> tuple[Entries, np.ndarray]:
+        """Where at most two samples are involved, and the covariance there."""
         f, g = self.family(*left), self.family(*right)
-        slots = np.broadcast_arrays(
-            f.first[:, None], f.second[:, None], g.first[None, :], g.second[None, :]
-        )
-        orders = (*left, *right)
-        u = slots[0]
-        v = u
-        for slot in slots[:0:-1]:
-            v = np.where(slot != u, slot, v)
-        two = np.all([(slot == u) | (slot == v) for slot in slots], axis=0)
-        result = np.full(u.shape, np.nan)
-        pattern = np.zeros(u.shape, dtype=int)
-        for i, slot in enumerate(slots):
-            pattern += ((slot == v) & (v != u)) << i
-        for code in np.unique(pattern[two]):
-            here = two & (pattern == code)
-            on_v = [bool(code >> i & 1) for i in range(4)]
+        samples, orders = self.averages.samples, (*left, *right)
+        u, v = (index[~np.eye(samples, dtype=bool)] for index in np.indices((samples, samples)))
+        rows, columns, values = [], [], []
+        # The first slot holds u; bit i says that slot i + 1 holds v.
+        for code in range(8):
+            on_v = [False, *(bool(code >> i & 1) for i in range(3))]
             first = tuple(sorted(o for o, is_v in zip(orders, on_v, strict=True) if not is_v))
             second = tuple(sorted(o for o, is_v in zip(orders, on_v, strict=True) if is_v))
-            result[here] = self._cross(first, second)[u[here], v[here]]
-        return result - np.outer(f.value, g.value)
+            here, there = (u, v) if code else (np.arange(samples),) * 2
+            slots = [there if is_v else here for is_v in on_v]
+            rows.append(f.matrix()[slots[0], slots[1]])
+            columns.append(g.matrix()[slots[2], slots[3]])
+            values.append(self._cross(first, second)[here, there])
+        entries = (np.concatenate(rows), np.concatenate(columns))
+        return entries, np.concatenate(values) - f.value[entries[0]] * g.value[entries[1]]
 
     def _cross(self, first: tuple[int, ...], second: tuple[int, ...]) -> np.ndarray:
         """⟨Π σ^(p)(z_a) Π σ^(q)(z_b)⟩ for all a, b; without `second` the average at a."""
@@ -235,31 +277,27 @@ class FourPoint:
         return self._two_sample[key]
 
 
-def wick_covariance(K: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "pair pair"]:
+def wick_covariance(K: Float[Array, "n n"]) -> Float[Array, "pair pair"]:
     """Cov(z_az_b, z_cz_d) = K_acK_bd + K_adK_bc on upper pairs (1.44)."""
     a, b = pair_indices(K.shape[0])
     return K[np.ix_(a, a)] * K[np.ix_(b, b)] + K[np.ix_(a, b)] * K[np.ix_(b, a)]
 
 
-def _modes_of(value: np.ndarray) -> np.ndarray:
-    """`value` without error."""
-    modes = np.zeros((MODES, *value.shape))
-    modes[0] = value
-    return modes
-
-
-def _replica_modes(replicas: np.ndarray) -> np.ndarray:
-    """The mean of independent replicas, and deviations that add up to its variance."""
-    mean = replicas.mean(axis=0)
-    scale = math.sqrt(replicas.shape[0] * (replicas.shape[0] - 1))
-    return np.concatenate([mean[None], (replicas - mean) / scale])
-
-
-def _worst(error: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
+def _worst(error: Array, left: np.ndarray, right: np.ndarray) -> float:
     """Largest error relative to √(Var f Var g), leaving out functions that do not vary."""
-    scale = np.sqrt(np.outer(np.maximum(left, 0.0), np.maximum(right, 0.0)))
-    floor = max(1e-12 * float(np.max(scale, initial=0.0)), 1e-290)
-    return float(np.max(error / np.maximum(scale, floor), initial=0.0))
+    xp = array_namespace(error)
+    left, right = (np.sqrt(np.maximum(variance, 0.0)) for variance in (left, right))
+    floor = max(1e-12 * float(np.max(left, initial=0.0) * np.max(right, initial=0.0)), 1e-290)
+    scale = xp.maximum(xp.asarray(left)[:, None] * right[None, :], floor)
+    return float(xp.max(error / scale, initial=0.0))
+
+
+def _written(values: Array, entries: Entries, new: np.ndarray | float) -> Array:
+    """`values` with some entries replaced; a NumPy array is changed in place."""
+    if isinstance(values, jax.Array):
+        return values.at[entries].set(new)
+    values[entries] = new
+    return values
 
 
 def _restricted(family: PairFamily, group: np.ndarray) -> tuple[PairFamily, np.ndarray]:
@@ -276,22 +314,28 @@ def _restricted(family: PairFamily, group: np.ndarray) -> tuple[PairFamily, np.n
     return part, rows
 
 
-@float64
-def _remainders(
+@dataclass(frozen=True)
+class _Sums:
+    """⟨R_A R_B⟩ of every product and ⟨R_A²⟩ of every family, of one replica."""
+
+    products: dict[Product, jax.Array]
+    squares: dict[Orders, np.ndarray]
+
+
+def _replica_sums(
     sigma: Activation,
     K: np.ndarray,
     families: dict[Orders, PairFamily],
     products: Sequence[Product],
     nodes: NodeSet,
-) -> tuple[dict[Product, np.ndarray], dict[Orders, np.ndarray]]:
-    """⟨R_A R_B⟩ per replica and ⟨R_A²⟩ of R = f − ⟨f⟩ − l·z − J·(zz − K)."""
+) -> Iterator[_Sums]:
+    """Averages over nodes of the remainders R = f − ⟨f⟩ − l·z − J·(zz − K), replica by replica."""
     names = tuple(families)
     constants = tuple(_constants(families[o], K) for o in names)
     chosen = tuple((names.index(left), names.index(right)) for left, right in products)
     accumulate = _accumulator(sigma, names, chosen)
-    totals = {key: [] for key in products}
-    squares = {o: np.zeros(families[o].value.size) for o in names}
-    size = 1024 if nodes.count <= 1024 else CHUNK
+    # Chunks are filled up to a few sizes, each compiled once.
+    size = min(CHUNK, max(1024, 2 ** math.ceil(math.log2(nodes.count))))
     for replica in range(nodes.replicas):
         sums = None
         for z, weights in nodes.chunks(replica):
@@ -299,11 +343,10 @@ def _remainders(
             padded_z[: z.shape[0]], padded_w[: z.shape[0]] = z, weights
             sums = accumulate(jnp.asarray(padded_z), jnp.asarray(padded_w), constants, sums)
         assert sums is not None
-        for key, part in zip(products, sums[0], strict=True):
-            totals[key].append(np.asarray(part))
-        for orders, part in zip(names, sums[1], strict=True):
-            squares[orders] += np.asarray(part) / nodes.replicas
-    return {key: np.stack(parts) for key, parts in totals.items()}, squares
+        yield _Sums(
+            dict(zip(products, sums[0], strict=True)),
+            {orders: np.asarray(part) for orders, part in zip(names, sums[1], strict=True)},
+        )
 
 
 def _constants(family: PairFamily, K: np.ndarray) -> jax.Array:

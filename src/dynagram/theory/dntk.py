@@ -6,53 +6,38 @@ The sums over inverse kernels of the book are done by Stein's lemma, which needs
 
 from __future__ import annotations
 
-from dynagram.theory.layer import Modes, Step
+from dynagram.theory.layer import Indices, Modes, Step
 
 
 def correlation_P(step: Step, B: Modes, P: Modes) -> Modes:
     """P_0123 (11.49), symmetric in its middle indices."""
-    zero, one, two, three = step.axes()
+    at = Indices("0123")
     s11, s20 = step.two(1, 1), step.two(2, 0)
-    inherited = s11[one, two] * (
-        s20[zero, three] * (P[:, zero, one, two, zero] + B[:, zero, zero, one, two])
-        + s11[zero, three] * P
+    inherited = at(s11, "12") * (
+        at(s20, "03") * (at(P, "0120") + at(B, "0012")) + at(s11, "03") * P
     )
     return step.C_W**2 * (_source(step) + step.ratio * inherited)
 
 
 def correlation_Q(step: Step, F: Modes, F_next: Modes, Q: Modes) -> Modes:
     """Q_0123 (11.52); `F_next` is F^(ℓ+1)."""
-    zero, one, two, three = step.axes()
+    at = Indices("0123")
     s11, s20, s22, s31 = step.two(1, 1), step.two(2, 0), step.two(2, 2), step.two(3, 1)
-    Theta = step.Theta
-    transported = s11[zero, one] * (
-        s20[two, three] * Q[:, zero, one, two, two] + s11[two, three] * Q
+    transported = at(s11, "01") * (at(s20, "23") * at(Q, "0122") + at(s11, "23") * Q)
+    from_F = at(step.Theta, "01") * (
+        at(s31, "01") * (at(s20, "23") * at(F, "0022") + at(s11, "23") * at(F, "0032"))
+        + at(s22, "01") * (at(s20, "23") * at(F, "1022") + at(s11, "23") * at(F, "1032"))
     )
-    from_F = Theta[zero, one] * (
-        s31[zero, one]
-        * (
-            s20[two, three] * F[:, zero, zero, two, two]
-            + s11[two, three] * F[:, zero, zero, three, two]
-        )
-        + s22[zero, one]
-        * (
-            s20[two, three] * F[:, one, zero, two, two]
-            + s11[two, three] * F[:, one, zero, three, two]
-        )
-    )
-    ratio = step.lambda_W / step.C_W
-    return (
-        step.C_W**2 * (_source(step) + step.ratio * (transported + from_F))
-        + ratio * F_next[:, one, zero, three, two]
-    )
+    return step.C_W**2 * (
+        _source(step) + step.ratio * (transported + from_F)
+    ) + step.lambda_W / step.C_W * at(F_next, "1032")
 
 
 def curved_average(step: Step) -> Modes:
     """⟨σ''_0 σ'_1 σ'_2 σ_3⟩ in the order of its indices."""
-    zero, one, two, three = step.axes()
-    return step.average(2, 0, 1, 1)[:, zero, three, one, two]
+    return Indices("0123")(step.average(2, 0, 1, 1), "0312")
 
 
 def _source(step: Step) -> Modes:
-    zero, one, two, _ = step.axes()
-    return curved_average(step) * (step.Theta[zero, one] * step.Theta[zero, two])
+    at = Indices("0123")
+    return curved_average(step) * (at(step.Theta, "01") * at(step.Theta, "02"))

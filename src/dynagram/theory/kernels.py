@@ -20,7 +20,7 @@ from dynagram.theory.ntk import metric_shift
 def vertex_step(step: Step, V: Modes) -> Modes:
     """V_(12)(34) of the next layer on pairs × pairs (4.119)."""
     family = step.family(0, 0)
-    inherited = family.propagate(np.swapaxes(family.propagate(V), 1, 2))
+    inherited = family.propagate(family.propagate(V).swapaxes(1, 2))
     return step.C_W**2 * (step.covariance(0, 0, 0, 0) + step.ratio * inherited)
 
 

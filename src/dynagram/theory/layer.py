@@ -13,10 +13,37 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.arrays import Array, array_namespace
 from dynagram.gaussian.families import PairFamily, TwoPoint
-from dynagram.gaussian.four_point import Covariances, FourPoint, Product
+from dynagram.gaussian.four_point import MODES, Covariances, FourPoint, Product
 
-Modes = Float[np.ndarray, "mode ..."]
+Modes = Float[Array, "mode ..."]
+
+
+class Indices:
+    """Formulas written in sample indices: `at = Indices("0123")`, then `at(P, "0120")` is P_0120.
+
+    What comes out has the axes (mode, 0, 1, 2, 3), of length one where an index is absent, so
+    that terms multiply and add as they are printed. NumPy arrays come out as views.
+
+    >>> at = Indices("012")
+    >>> at(np.arange(4.0).reshape(2, 2), "20")[0, :, 0, :].tolist()
+    [[0.0, 2.0], [1.0, 3.0]]
+    """
+
+    def __init__(self, order: str):
+        self.order = order
+
+    def __call__(self, tensor: Array, indices: str) -> Modes:
+        """The entries of a tensor (mode, …) or of a matrix without modes at the named samples."""
+        modes = "m" * (tensor.ndim - len(indices))
+        letters = str.maketrans(self.order, "abcd"[: len(self.order)])
+        kept = "".join(index for index in self.order if index in indices)
+        rule = f"{modes}{indices.translate(letters)}->{modes}{kept.translate(letters)}"
+        found = array_namespace(tensor).einsum(rule, tensor)
+        samples = tensor.shape[-1]
+        lengths = [samples if index in indices else 1 for index in self.order]
+        return found.reshape(found.shape[0] if modes else 1, *lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +73,11 @@ class Step:
         products: Sequence[Product],
         accuracy: float,
         seed: int,
+        modes: int = MODES,
+        on_device: bool = False,
     ) -> Step:
-        """Compute the four-sample averages `products` in one pass."""
-        four = FourPoint(averages, accuracy=accuracy, seed=seed)
+        """Compute the four-sample averages `products` in one pass; options as in `FourPoint`."""
+        four = FourPoint(averages, accuracy=accuracy, seed=seed, modes=modes, on_device=on_device)
         found = four.covariances(list(products)) if products else {}
         return cls(averages, four, found, Theta, C_W, lambda_W, ratio)
 
@@ -64,15 +93,13 @@ class Step:
         """Cov(σ^(p)σ^(q), σ^(r)σ^(s)) on the pairs of the two families, all modes."""
         return self.covariances[(p, q), (r, s)].modes
 
-    def average(self, p: int, q: int, r: int, s: int) -> Float[np.ndarray, "mode a b c d"]:
+    def average(self, p: int, q: int, r: int, s: int) -> Float[Array, "mode a b c d"]:
         """⟨σ^(p)_a σ^(q)_b σ^(r)_c σ^(s)_d⟩ for all samples, all modes."""
         f, g = self.family(p, q), self.family(r, s)
-        modes = self.covariance(p, q, r, s).copy()
-        modes[0] += np.outer(f.value, g.value)
-        return modes[:, f.matrix()[:, :, None, None], g.matrix()[None, None, :, :]]
-
-    def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Open index arrays of the four sample axes of a tensor, in its printed order."""
-        n = self.averages.samples
-        first, second, third, fourth = np.ogrid[:n, :n, :n, :n]
-        return first, second, third, fourth
+        modes = self.covariance(p, q, r, s)
+        xp, samples = array_namespace(modes), self.averages.samples
+        value = modes[:1] + xp.asarray(f.value)[None, :, None] * g.value[None, None, :]
+        modes = xp.concatenate([value, modes[1:]])
+        for axis, family in ((1, f), (2, g)):
+            modes = xp.take(modes, family.matrix().reshape(-1), axis=axis)
+        return modes.reshape(-1, *[samples] * 4)

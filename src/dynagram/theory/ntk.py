@@ -12,29 +12,32 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dynagram.gaussian.families import PairFamily, contract, curvature
+from dynagram.gaussian.families import contract, curvature
 from dynagram.pairs import matrix_to_pairs, pair_indices
-from dynagram.theory.layer import Modes, Step
+from dynagram.theory.layer import Indices, Modes, Step
 
 
 def omega_covariance(step: Step) -> Modes:
     """Cov(Ω̂, Ω̂) with Ω̂_ab = λ_W σ_aσ_b + C_W Θ_ab σ'_aσ'_b (8.74), on pairs."""
-    scaled = step.C_W * matrix_to_pairs(step.Theta)
+    scaled = step.C_W * _on_last(step.Theta)
     mixed = step.lambda_W * step.covariance(0, 0, 1, 1) * scaled
     return (
         step.lambda_W**2 * step.covariance(0, 0, 0, 0)
         + mixed
-        + np.swapaxes(mixed, 1, 2)
-        + scaled[:, None] * step.covariance(1, 1, 1, 1) * scaled
+        + mixed.swapaxes(1, 2)
+        + scaled.swapaxes(1, 2) * step.covariance(1, 1, 1, 1) * scaled
     )
+
+
+def _on_last(matrix: np.ndarray) -> np.ndarray:
+    """A symmetric matrix of samples as a factor on the last of two pair axes."""
+    return matrix_to_pairs(matrix)[None, None, :]
 
 
 def _along_omega(step: Step, tensor: Modes) -> Modes:
     """Σ_C ∂⟨Ω̂⟩/∂K_C tensor_C over the last axis, with Θ held fixed."""
-    scaled = step.C_W * matrix_to_pairs(step.Theta)
-    return step.lambda_W * step.family(0, 0).propagate(tensor) + scaled * step.family(
-        1, 1
-    ).propagate(tensor)
+    values, slopes = (step.family(p, p).propagate(tensor) for p in (0, 1))
+    return step.lambda_W * values + step.C_W * _on_last(step.Theta) * slopes
 
 
 def _along_kernel(step: Step, tensor: Modes) -> Modes:
@@ -44,14 +47,14 @@ def _along_kernel(step: Step, tensor: Modes) -> Modes:
 
 def _on_first(function: Callable[[Step, Modes], Modes], step: Step, tensor: Modes) -> Modes:
     """Apply to the first pair axis instead of the last."""
-    return np.swapaxes(function(step, np.swapaxes(tensor, 1, 2)), 1, 2)
+    return function(step, tensor.swapaxes(1, 2)).swapaxes(1, 2)
 
 
 def cross_correlation_D(step: Step, V: Modes, D: Modes) -> Modes:
     """D_1234 (8.77): the part of E[z z ΔH] diagonal in each pair of neurons."""
-    scaled = step.C_W * matrix_to_pairs(step.Theta)
+    scaled = step.C_W * _on_last(step.Theta)
     local = step.lambda_W * step.covariance(0, 0, 0, 0) + step.covariance(0, 0, 1, 1) * scaled
-    slopes = matrix_to_pairs(step.two(1, 1))
+    slopes = _on_last(step.two(1, 1))
     inherited = _along_omega(step, _on_first(_along_kernel, step, V))
     transported = step.C_W * _on_first(_along_kernel, step, D) * slopes
     return step.C_W * (local + step.ratio * (inherited + transported))
@@ -59,39 +62,32 @@ def cross_correlation_D(step: Step, V: Modes, D: Modes) -> Modes:
 
 def variance_A(step: Step, V: Modes, D: Modes, A: Modes) -> Modes:
     """A_(12)(34) (8.97): the covariance of NTKs on two neurons."""
-    slopes = step.C_W * matrix_to_pairs(step.two(1, 1))
+    slopes = step.C_W * _on_last(step.two(1, 1))
     crossed = _on_first(_along_omega, step, D) * slopes
     inherited = _along_omega(step, _on_first(_along_omega, step, V))
-    transported = slopes[:, None] * A * slopes
+    transported = slopes.swapaxes(1, 2) * A * slopes
     return omega_covariance(step) + step.ratio * (
-        inherited + transported + crossed + np.swapaxes(crossed, 1, 2)
+        inherited + transported + crossed + crossed.swapaxes(1, 2)
     )
 
 
 def cross_correlation_F(step: Step, F: Modes) -> Modes:
     """F_1324 (8.79): the part of E[z z ΔH] that pairs each z with one side of the NTK."""
-    one, three, two, four = step.axes()
+    at = Indices("1324")
     s11, s02 = step.two(1, 1), step.two(0, 2)
-    local = step.average(0, 0, 1, 1)[:, one, two, three, four] * step.Theta[three, four]
-    stay_1, move_1 = s11[one, three], s02[one, three]
-    stay_2, move_2 = s11[two, four], s02[two, four]
-    inherited = (
-        stay_1 * stay_2 * F
-        + stay_1 * move_2 * F[:, one, three, four, four]
-        + move_1 * stay_2 * F[:, three, three, two, four]
-        + move_1 * move_2 * F[:, three, three, four, four]
-    )
+    local = at(step.average(0, 0, 1, 1), "1234") * at(step.Theta, "34")
+    inherited = at(s11, "13") * (
+        at(s11, "24") * at(F, "1324") + at(s02, "24") * at(F, "1344")
+    ) + at(s02, "13") * (at(s11, "24") * at(F, "3324") + at(s02, "24") * at(F, "3344"))
     return step.C_W**2 * (local + step.ratio * inherited)
 
 
 def variance_B(step: Step, B: Modes) -> Modes:
     """B_1324 (8.89): the variance of the NTK between two different neurons."""
-    one, three, two, four = step.axes()
+    at = Indices("1324")
     s11, Theta = step.two(1, 1), step.Theta
-    local = step.average(1, 1, 1, 1)[:, one, two, three, four] * (
-        Theta[one, two] * Theta[three, four]
-    )
-    inherited = s11[one, three] * s11[two, four] * B
+    local = at(step.average(1, 1, 1, 1), "1234") * (at(Theta, "12") * at(Theta, "34"))
+    inherited = at(s11, "13") * at(s11, "24") * B
     return step.C_W**2 * (local + step.ratio * inherited)
 
 
@@ -104,11 +100,11 @@ def metric_shift(step: Step, V: Modes, G1: Modes, order: int) -> Modes:
 def mean_correction_H1(step: Step, V: Modes, G1: Modes, D: Modes, F: Modes, H1: Modes) -> Modes:
     """H^{1}_12: E[H] = Θ + H^{1}/n_{ℓ−1} (reference 04 §6.1; not printed in the book)."""
     a, b = pair_indices(step.averages.samples)
-    scaled = step.C_W * step.Theta[a, b]
-    slopes = step.C_W * step.two(1, 1)[a, b]
-    family = step.family(1, 1)
-    from_D = np.einsum("mpp->mp", _on_first_family(family, D))
-    j_ab, j_aa, j_bb = family.jacobian.T
+    scaled = step.C_W * step.Theta[None, a, b]
+    slopes = step.C_W * step.two(1, 1)[None, a, b]
+    family, pair = step.family(1, 1), np.arange(a.size)
+    from_D = family.propagate(D.swapaxes(1, 2))[:, pair, pair]
+    j_ab, j_aa, j_bb = family.jacobian.T[:, None, :]
     from_F = (
         j_ab * (F[:, a, a, b, b] + F[:, b, a, a, b])
         + 2.0 * j_aa * F[:, a, a, a, b]
@@ -120,7 +116,3 @@ def mean_correction_H1(step: Step, V: Modes, G1: Modes, D: Modes, F: Modes, H1: 
         + slopes * H1
         + step.C_W * (from_D + from_F)
     )
-
-
-def _on_first_family(family: PairFamily, tensor: Modes) -> Modes:
-    return np.swapaxes(family.propagate(np.swapaxes(tensor, 1, 2)), 1, 2)

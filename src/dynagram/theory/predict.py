@@ -71,7 +71,9 @@ def predict(
     modes: dict[str, np.ndarray] = {}
     if needed:
         layers = run_layers(network, K, Theta, needed, accuracy=accuracy, seed=seed)
-        kept = [{name: state[name] for name in wanted if name in FINITE} for state in layers]
+        kept = [
+            {name: np.asarray(state[name]) for name in wanted if name in FINITE} for state in layers
+        ]
         modes = {name: np.stack([state[name] for state in kept]) for name in kept[0]}
     found: dict[str, np.ndarray] = {"K": frozen.K, "Theta": frozen.Theta}
     errors: dict[str, np.ndarray] = {}

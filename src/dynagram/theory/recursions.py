@@ -8,22 +8,25 @@ variance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.arrays import Array, SameArray, array_namespace
 from dynagram.errors import NonFiniteError
 from dynagram.gaussian.families import TwoPoint
-from dynagram.gaussian.four_point import MODES, Covariances, Product
+from dynagram.gaussian.four_point import MODES, Product
 from dynagram.networks import MLP
 from dynagram.pairs import pair_numbers
+from dynagram.precision import float64
 from dynagram.theory import ddntk, dntk, ntk
 from dynagram.theory.kernels import metric_correction_step, vertex_step
-from dynagram.theory.layer import Step
+from dynagram.theory.layer import Modes, Step
 
-State = dict[str, Float[np.ndarray, "mode ..."]]
+State = dict[str, Float[Array, "mode ..."]]
 
 FINITE = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 _ON_PAIRS = {"V": 2, "A": 2, "D": 2, "G1": 1, "H1": 1}  # number of pair axes; others have N⁴
@@ -70,18 +73,14 @@ def run_layers(
 ) -> Iterator[State]:
     """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
 
-    K and Θ are those of distinct samples. With fewer `modes` than averages have, deviations are
-    summed with random signs.
+    K and Θ are those of distinct samples; `modes` as in `FourPoint`. The dictionary is the same
+    every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
+    the tensors once, and about six arrays of N⁴ numbers per mode.
     """
     depth, samples = K.shape[:2]
-    pairs = samples * (samples + 1) // 2
+    on_device = stays_on_device(samples)
     products = sorted({p for name in names for p in _AVERAGES[name]})
-    state = {
-        name: np.zeros((modes, *[pairs] * _ON_PAIRS[name]))
-        if name in _ON_PAIRS
-        else np.zeros((modes, *[samples] * 4))
-        for name in names
-    }
+    state = _at_first_layer(names, samples, modes, on_device)
     yield state
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
         step = Step.at(
@@ -94,30 +93,31 @@ def run_layers(
             products=products,
             accuracy=accuracy,
             seed=seed + layer,
+            modes=modes,
+            on_device=on_device,
         )
-        if modes < MODES:
-            step = _reduced(step, modes, seed + layer)
-        state = _advance(step, state)
+        _advance(step, state)
         _require_finite(network, layer + 2, state)
         yield state
 
 
-def _reduced(step: Step, modes: int, seed: int) -> Step:
-    """Deviations summed with random signs: their squares average to the same variance."""
-    count = modes - 1
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (count, MODES - 1)) / np.sqrt(count)
-    found = {
-        key: Covariances(
-            np.concatenate([c.modes[:1], np.tensordot(signs, c.modes[1:], axes=1)]), c.nodes
-        )
-        for key, c in step.covariances.items()
-    }
-    return replace(step, covariances=found)
+def stays_on_device(samples: int) -> bool:
+    """Large tensors stay on an accelerator; NumPy is faster on a CPU, and for small ones."""
+    return samples > 24 and jax.default_backend() != "cpu"
 
 
+@float64
+def _at_first_layer(names: Sequence[str], samples: int, modes: int, on_device: bool) -> State:
+    """Zeros: the first layer does not fluctuate."""
+    xp, pairs = (jnp if on_device else np), samples * (samples + 1) // 2
+    shape = {name: [pairs] * _ON_PAIRS.get(name, 0) or [samples] * 4 for name in names}
+    return {name: xp.zeros((modes, *shape[name])) for name in names}
+
+
+@float64
 def _require_finite(network: MLP, layer: int, state: State) -> None:
     for name, values in state.items():
-        if not np.all(np.isfinite(values)):
+        if not array_namespace(values).isfinite(values).all():
             raise NonFiniteError(
                 f"{name} of {network.activation.name} is not finite at layer {layer}: "
                 "nearly collinear inputs meet a kink, or the kernel grows out of range; drop "
@@ -125,38 +125,47 @@ def _require_finite(network: MLP, layer: int, state: State) -> None:
             )
 
 
-def written_out(name: str, values: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+def written_out(name: str, values: SameArray, inverse: np.ndarray) -> SameArray:
     """Sample axes for all inputs, repeated ones included: (layer, mode, N, …)."""
+    take = array_namespace(values).take
     if name not in _ON_PAIRS:
+        if np.array_equal(inverse, np.arange(values.shape[-1])):
+            return values
         for axis in range(2, 6):
-            values = np.take(values, inverse, axis=axis)
+            values = take(values, inverse, axis=axis)
         return values
     samples = int(inverse.max()) + 1
     number = pair_numbers(samples)[inverse][:, inverse]
-    values = values[:, :, number]
-    return values if _ON_PAIRS[name] == 1 else values[..., number]
+    values = take(values, number, axis=2)
+    return values if _ON_PAIRS[name] == 1 else take(values, number, axis=-1)
 
 
-def _advance(step: Step, old: State) -> State:
-    """One layer of every recursion present in `old`; F comes before Q, which uses the new F."""
-    new: State = {}
+@float64
+def _advance(step: Step, state: State) -> None:
+    """One layer of every recursion in `state`, in an order that needs nothing already replaced.
+
+    F^(ℓ+1) is made first, because Q needs it, and written last of what uses F^(ℓ).
+    """
+    old, new = state, {}
     if "F" in old:
         new["F"] = ntk.cross_correlation_F(step, old["F"])
-    steps = {
-        "V": lambda: vertex_step(step, old["V"]),
-        "G1": lambda: metric_correction_step(step, old["V"], old["G1"]),
+    steps: dict[str, Callable[[], Modes]] = {
+        "T": lambda: ddntk.mean_T(step, old["F"], old["Q"], old["T"]),
+        "R": lambda: ddntk.mean_R(step, old["B"], old["P"], old["R"]),
+        "S": lambda: ddntk.mean_S(step, old["B"], old["S"]),
+        "U": lambda: ddntk.mean_U(step, old["U"]),
+        "Q": lambda: dntk.correlation_Q(step, old["F"], new["F"], old["Q"]),
+        "P": lambda: dntk.correlation_P(step, old["B"], old["P"]),
         "H1": lambda: ntk.mean_correction_H1(
             step, old["V"], old["G1"], old["D"], old["F"], old["H1"]
         ),
-        "D": lambda: ntk.cross_correlation_D(step, old["V"], old["D"]),
-        "A": lambda: ntk.variance_A(step, old["V"], old["D"], old["A"]),
+        "F": lambda: new["F"],
         "B": lambda: ntk.variance_B(step, old["B"]),
-        "P": lambda: dntk.correlation_P(step, old["B"], old["P"]),
-        "Q": lambda: dntk.correlation_Q(step, old["F"], new["F"], old["Q"]),
-        "R": lambda: ddntk.mean_R(step, old["B"], old["P"], old["R"]),
-        "S": lambda: ddntk.mean_S(step, old["B"], old["S"]),
-        "T": lambda: ddntk.mean_T(step, old["F"], old["Q"], old["T"]),
-        "U": lambda: ddntk.mean_U(step, old["U"]),
+        "A": lambda: ntk.variance_A(step, old["V"], old["D"], old["A"]),
+        "D": lambda: ntk.cross_correlation_D(step, old["V"], old["D"]),
+        "G1": lambda: metric_correction_step(step, old["V"], old["G1"]),
+        "V": lambda: vertex_step(step, old["V"]),
     }
-    new.update({name: make() for name, make in steps.items() if name in old})
-    return new
+    for name, make in steps.items():
+        if name in state:
+            state[name] = make()

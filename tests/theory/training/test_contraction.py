@@ -2,7 +2,9 @@
 
 A network's trained output (∞.154), with output and sample as one index, is averaged term by term
 with full correlators built from random tensors (11.45), (8.82), (8.67), (∞.11), (∞.12) and Wick's
-theorem for z. Nothing is shared with the library but the projectors' scalars.
+theorem for z. Nothing is shared with the library but the projectors' scalars, and at finite times
+not even these: there the coupled equations of motion (∞.4), (∞.6), (∞.9) are stepped, order by
+order in the perturbation.
 """
 
 import itertools
@@ -13,7 +15,9 @@ import pytest
 from dynagram.theory.training.algorithms import Algorithm
 from dynagram.theory.training.contraction import Slots, cubic_coefficients, linear_coefficients
 from dynagram.theory.training.covariance import covariance_parts
+from dynagram.theory.training.decay import Decay
 from dynagram.theory.training.frame import Frame
+from dynagram.theory.training.in_time import parts_in_time, projectors_of_all_rows
 from dynagram.theory.training.mean import mean_parts
 from dynagram.theory.training.projectors import projectors
 
@@ -67,13 +71,12 @@ def full(*terms):
         letters = "ijkl"
         deltas = "".join(letters[i] for i in (*left, *right))
         total = total + np.einsum(f"{deltas[:2]},{deltas[2:]},abcd->iajbkcld", d, d, samples)
-    size = OUTPUTS * N
+    size = OUTPUTS * len(terms[0][1])
     return total.reshape((size,) * 4)
 
 
-def correlators():
+def correlators(t):
     """The joint statistics with 1/n left out; indices are (output, sample)."""
-    t = TENSORS
     one, two, three = ((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))
     return {
         # A tensor T with samples (1 3 2 4) has T[1, 3, 2, 4]: `order` lists its indices.
@@ -92,7 +95,7 @@ def correlators():
 
 def brute_force(algorithm):
     """Mean and covariance coefficients from the per-network formula."""
-    E = correlators()
+    E = correlators(TENSORS)
     keep = np.concatenate([[i * N + a for a in range(TRAIN)] for i in range(OUTPUTS)])
     inverse = np.kron(d, np.linalg.inv(THETA[:TRAIN, :TRAIN]))
     full_K, y = np.kron(d, K), Y.T.reshape(-1)
@@ -220,3 +223,113 @@ def test_the_symmetries_used_are_those_of_the_tensors():
     for name, moves in {"A": PAIRED, "P": [(0, 2, 1, 3)], "T": [(3, 2, 1, 0)]}.items():
         for move in itertools.chain(moves):
             np.testing.assert_allclose(TENSORS[name], TENSORS[name].transpose(move))
+
+
+# --- finite times -----------------------------------------------------------------------------
+
+# Fewer samples: two of training and one to test.
+FEW = np.array([0, 1, TRAIN])
+SIZE = OUTPUTS * FEW.size
+TRAINED = np.array([i * FEW.size + a for i in range(OUTPUTS) for a in range(FEW.size - 1)])
+
+
+def few(array):
+    return array[np.ix_(*[FEW] * array.ndim)]
+
+
+SMALL = {name: few(tensor) for name, tensor in TENSORS.items()}
+
+
+def steps_of(eps, eta, steps, H1=None, dH=None, ddI=None, ddII=None):
+    """z(t) − z(0) of many networks at order 0, 1 and 2 in what is added to their mean NTK.
+
+    `eps` (network, index) are initial errors; H1 and dH may differ from network to network.
+    """
+    a, H = TRAINED, np.kron(d, few(THETA))
+    shape = (len(eps), *[SIZE] * 3)
+    z = [np.zeros((len(eps), SIZE)) for _ in range(3)]
+    H1 = np.zeros(shape[:3]) if H1 is None else H1
+    dH = np.zeros(shape) if dH is None else dH
+    ddI, ddII = (np.zeros((SIZE,) * 4) if dd is None else dd for dd in (ddI, ddII))
+    for _ in range(steps):
+        e = [eps + z[0][:, a], z[1][:, a], z[2][:, a]]
+        pairs = np.einsum("na,nb->nab", e[0], e[0])
+        z[2] = z[2] - eta * (e[2] @ H[a] + np.einsum("nra,na->nr", H1[:, :, a], e[1]))
+        z[1] = z[1] - eta * (e[1] @ H[a] + np.einsum("nra,na->nr", H1[:, :, a], e[0]))
+        z[1] += eta**2 / 2 * np.einsum("nrab,nab->nr", dH[:, :, a][..., a], pairs)
+        cut = ddI[:, a][:, :, a][..., a]
+        z[1] -= eta**3 / 6 * np.einsum("rabc,nab,nc->nr", cut, pairs, e[0])
+        z[0] = z[0] - eta * e[0] @ H[a]
+        way = np.einsum("npqa,na->npq", dH[..., a], e[0])
+        both = ddI + ddI.transpose(1, 0, 2, 3) + 2.0 * ddII
+        H1 = H1 - eta * (way + way.transpose(0, 2, 1))
+        H1 = H1 + eta**2 / 2 * np.einsum("pqab,nab->npq", both[:, :, a][..., a], pairs)
+        moving = (ddI + ddII + ddII.transpose(0, 2, 1, 3))[..., a]
+        dH = dH - eta * np.einsum("pqra,na->npqr", moving, e[0])
+    return z
+
+
+def expanded(eta, steps):
+    """Mean and covariance coefficients at a finite time from the equations of motion."""
+    E, a = correlators(SMALL), TRAINED
+    kernel, y = np.kron(d, few(K)), Y[FEW[:-1]].T.reshape(-1)
+    left = np.eye(SIZE)  # ∂z(t)/∂z(0), hence ζ = left z
+    left[:, a] += steps_of(np.eye(a.size), eta, steps)[0].T
+    # Initial outputs at the nodes of a rule exact to degree five, which is all there is.
+    node = np.sqrt(3.0) * np.array(list(itertools.product((-1, 0, 1), repeat=SIZE)))
+    weight = np.prod(np.where(node == 0, 2 / 3, 1 / 6), axis=1)
+    z = node @ np.linalg.cholesky(kernel).T
+    eps, zeta = z[:, a] - y, z @ left.T
+    mean, covariance = {}, {}
+
+    def record(name, f):
+        mean[name] = weight @ f
+        X = np.einsum("n,nr,ns->rs", weight, f, zeta)
+        covariance[name] = X + X.T
+
+    # Given its initial outputs a network's dNTK has the mean E[dH z] K⁻¹ z.
+    dH = np.einsum("pqru,uv,nv->npqr", E["dHz"], np.linalg.inv(kernel), z, optimize=True)
+    record("dNTK", steps_of(eps, eta, steps, dH=dH)[1])
+    for name in ("ddI", "ddII"):
+        record(name, steps_of(eps, eta, steps, **{name: E[name]})[1])
+    H1 = np.broadcast_to(np.kron(d, SMALL["H1"]), (len(z), SIZE, SIZE))
+    record("H1", steps_of(eps, eta, steps, H1=H1)[1])
+    covariance["H1"] += left @ np.kron(d, SMALL["G1"]) @ left.T
+    # E[ΔH ΔH] = Σ size·way·way: to second order in every way.
+    HH = E["HH"].reshape(SIZE**2, SIZE**2)
+    size, ways = np.linalg.eigh((HH + HH.T) / 2)
+    ways = ways.T.reshape(-1, SIZE, SIZE)
+    moved = [steps_of(eps, eta, steps, H1=np.broadcast_to(way, H1.shape)) for way in ways]
+    twice = sum(s * one[2] for s, one in zip(size, moved, strict=True))
+    record("ΔNTK", twice)
+    covariance["zΔHΔH"] = covariance.pop("ΔNTK")
+    covariance["ΔHΔH"] = sum(
+        s * np.einsum("n,nr,ns->rs", weight, one[1], one[1])
+        for s, one in zip(size, moved, strict=True)
+    )
+    # First order: J[r, p, q, a] ΔH_pq ε_a.
+    basis = np.eye(SIZE**2).reshape(-1, SIZE, SIZE)
+    J = [
+        [steps_of(e[None], eta, steps, H1=way[None])[1][0] for e in np.eye(a.size)] for way in basis
+    ]
+    J = np.array(J).reshape(SIZE, SIZE, a.size, SIZE)
+    X = np.einsum("pqar,aupq,su->rs", J, E["zzH"][a], left, optimize=True)
+    covariance["zΔH"] = X + X.T
+    return mean, covariance
+
+
+@pytest.mark.parametrize(("eta", "steps"), [(0.3, 1), (0.2, 4)])
+def test_finite_times_against_the_equations_of_motion(eta, steps):
+    mean, covariance = expanded(eta, steps)
+    frame, decay = Frame.of(few(THETA), np.ones(2)), Decay.descent(eta, steps)
+    z, y = projectors_of_all_rows(frame, decay), frame.basis @ Y[FEW[:-1]]
+    means, covariances = parts_in_time(SMALL, frame, z, y, frame.turn(few(K)))
+    assert set(means) == set(mean)
+    for name, values in mean.items():
+        expected = values.reshape(OUTPUTS, -1).T
+        np.testing.assert_allclose(means[name], expected, rtol=1e-10, atol=1e-10, err_msg=name)
+    assert set(covariances) == set(covariance)
+    for name, values in covariance.items():
+        expected = values.reshape([OUTPUTS, FEW.size] * 2).transpose(1, 0, 3, 2)
+        found = covariances[name]
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10, err_msg=name)

@@ -13,11 +13,12 @@ from dynagram.theory.training.contraction import Slots, cubic_coefficients, line
 from dynagram.theory.training.decay import Decay
 from dynagram.theory.training.finite import trained, training_tensors
 from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.in_time import finite_time_projectors, mean_in_time
+from dynagram.theory.training.in_time import predict_in_time, trained_in_time
+from dynagram.theory.training.infinite import from_problem
 from dynagram.theory.training.mean import mean_parts
 from dynagram.theory.training.per_network import linearised_output, trained_output
 from dynagram.theory.training.problem import Problem
-from dynagram.theory.training.projectors import projectors
+from dynagram.theory.training.projectors import finite_time_projectors, projectors
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -61,27 +62,93 @@ def test_projectors_end_at_those_of_the_end(eta):
     assert max(np.max(np.abs(getattr(train, name))) for name in ("response", "Z_A", "Z_IIB")) < 1e-9
 
 
-def test_the_mean_ends_at_the_trained_one():
+@pytest.fixture(scope="module")
+def prepared():
     problem = Problem.checked(network(64, 3), X, Y, T)
-    tensors = training_tensors(problem)
+    return problem, training_tensors(problem)
+
+
+def test_the_end_and_the_start(prepared):
+    problem, tensors = prepared
     end = trained(problem, tensors, Algorithm("gd", 0.4))
-    late = mean_in_time(problem, tensors, Algorithm("gd", 0.4), steps=300)
-    np.testing.assert_allclose(late.correction, end.mean_correction, rtol=1e-8)
-    np.testing.assert_allclose(late.mean, end.mean, rtol=1e-9)
-    np.testing.assert_allclose(late.train_correction, 0.0, atol=1e-9)
-    start = mean_in_time(problem, tensors, Algorithm("gd", 0.4), steps=0)
-    np.testing.assert_allclose(start.correction, 0.0, atol=1e-14)
-    # Small steps are the flow.
-    flow = mean_in_time(problem, tensors, Algorithm("flow"), time=1.0)
-    fine, finer = (
-        mean_in_time(problem, tensors, Algorithm("gd", 1 / k), steps=k) for k in (500, 1000)
-    )
-    np.testing.assert_allclose(2 * finer.correction - fine.correction, flow.correction, rtol=1e-4)
+    late = trained_in_time(problem, tensors, Algorithm("gd", 0.4), steps=400)
+    for name, part in end.mean_parts.items():
+        np.testing.assert_allclose(late.test.mean_parts[name], part, rtol=1e-10, atol=1e-12)
+    for name, part in end.covariance_parts.items():
+        found = late.test.covariance_parts[name]
+        np.testing.assert_allclose(found, part, rtol=1e-10, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(late.test.std, end.std, rtol=1e-10)
+    np.testing.assert_allclose(late.test.mean_error, end.mean_error, rtol=1e-6, atol=1e-14)
     np.testing.assert_allclose(
-        2 * finer.train_correction - fine.train_correction, flow.train_correction, rtol=1e-4
+        late.test.covariance_error, end.covariance_error, rtol=1e-6, atol=1e-14
     )
-    with pytest.raises(InvalidValueError, match="`trained` gives the end"):
-        mean_in_time(problem, tensors, Algorithm("flow"))
+    assert late.test.regime.verdict == end.regime.verdict
+    np.testing.assert_allclose(late.train.mean, Y, rtol=1e-10)
+    np.testing.assert_allclose(late.samples.covariance_correction[:2], 0.0, atol=1e-10)
+    # Before the first step: K and the mean metric's own correction.
+    start = trained_in_time(problem, tensors, Algorithm("gd", 0.4), steps=0).samples
+    np.testing.assert_allclose(start.mean, 0.0, atol=1e-14)
+    for found, kernel in (
+        (start.covariance_infinite, tensors.frozen.K[-1]),
+        (start.covariance_correction, tensors.mode(0)["G1"]),
+    ):
+        expected = np.einsum("ts,ij->tisj", kernel, np.eye(2))
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_small_steps_are_the_flow(prepared):
+    problem, tensors = prepared
+    flow = trained_in_time(problem, tensors, Algorithm("flow"), time=1.0).samples
+    fine, finer = (
+        trained_in_time(problem, tensors, Algorithm("gd", 1 / k), steps=k).samples
+        for k in (500, 1000)
+    )
+    for name in ("mean_correction", "covariance_correction"):
+        limit = 2 * getattr(finer, name) - getattr(fine, name)
+        np.testing.assert_allclose(limit, getattr(flow, name), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "when"),
+    [(Algorithm("gd", 0.3), {"steps": 3}), (Algorithm("flow"), {"time": 0.8})],
+)
+def test_infinite_width_is_that_of_the_kernel(prepared, algorithm, when):
+    problem, tensors = prepared
+    found = trained_in_time(problem, tensors, algorithm, **when)
+    joint = Problem.checked(problem.network, X, Y, problem.inputs)
+    expected = from_problem(joint, algorithm).at(**when)
+    assert found.time == expected.time
+    np.testing.assert_allclose(found.samples.mean_infinite, expected.mean, rtol=1e-10)
+    spread = np.einsum("ts,ij->tisj", expected.covariance, np.eye(2))
+    np.testing.assert_allclose(found.samples.covariance_infinite, spread, rtol=1e-10, atol=1e-14)
+    np.testing.assert_array_equal(found.test.mean_infinite, found.samples.mean_infinite[2:])
+    np.testing.assert_array_equal(
+        found.train.covariance_correction, found.samples.covariance_correction[:2, :, :2]
+    )
+
+
+def test_a_repeated_input_counts_twice():
+    """Two copies of one input at step η are one input at 2η, when it is the only one."""
+    net, y = network(32), Y[:1]
+    once = predict_in_time(net, X[:1], y, T, eta=0.4, steps=3).samples
+    twice = predict_in_time(net, X[[0, 0]], Y[[0, 0]], T, eta=0.2, steps=3).samples
+    np.testing.assert_allclose(twice.mean_correction, once.mean_correction, rtol=1e-10)
+    np.testing.assert_allclose(twice.covariance_correction, once.covariance_correction, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "when", "message"),
+    [
+        ("flow", {}, "`trained` gives the end"),
+        ("flow", {"steps": 3}, "gradient flow a `time`"),
+        ("two-step", {"steps": 3}, "gradient descent takes `steps`"),
+        ("gd", {"time": 1.0, "eta": 0.2}, "gradient descent takes `steps`"),
+        ("gd", {"steps": 3, "eta": 20.0}, "2/λ_max"),
+    ],
+)
+def test_refusals(algorithm, when, message):
+    with pytest.raises(InvalidValueError, match=message):
+        predict_in_time(network(8), X, Y, T, algorithm=algorithm, **when)
 
 
 @pytest.mark.parametrize("decay", [Decay.descent(0.3, 5), Decay.flow(1.2)])

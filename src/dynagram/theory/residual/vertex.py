@@ -111,7 +111,7 @@ class _LayerStep:
     ) -> _LayerStep:
         averages = TwoPoint(network.activation, K)
         four = FourPoint(averages, accuracy=accuracy, seed=seed)
-        covariance = four.covariances([_VALUES])[_VALUES].modes
+        covariance = np.asarray(four.covariances([_VALUES])[_VALUES].modes)
         J = four.family(0, 0).propagate(np.eye(covariance.shape[1])).T
         widths, gammas = network.widths, network.skip_of_layers
         # Layer 1 does not fluctuate: n_0 never enters a ratio.

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.arrays import Array
+from dynagram.precision import float64
 from dynagram.theory.training.frame import Frame
 from dynagram.theory.training.projectors import Projectors
 
-Tensors = Mapping[str, Float[np.ndarray, "..."]]
+Tensors = Mapping[str, Float[Array, "..."]]
 Linear = Float[np.ndarray, "row direction"]
 Cubic = Float[np.ndarray, "row a b c"]
 
@@ -26,8 +28,8 @@ Cubic = Float[np.ndarray, "row a b c"]
 class Slots:
     """Tensors in the frame, of which blocks are picked slot by slot.
 
-    `row` says which outputs are predicted: "t", the bracketed test samples, or "a", the training
-    directions, which finite times need.
+    `row` says which outputs are predicted: "t", the bracketed test samples, or "*", the training
+    directions before them, which finite times need.
     """
 
     tensors: Tensors
@@ -35,13 +37,15 @@ class Slots:
     row: str = "t"
 
     @classmethod
-    def of(cls, tensors: Tensors, frame: Frame) -> Slots:
+    def of(cls, tensors: Tensors, frame: Frame, row: str = "t") -> Slots:
         """Bring every tensor into the frame, one matrix product per axis."""
-        return cls({name: frame.turn(values) for name, values in tensors.items()}, frame)
+        return cls({name: frame.turn(values) for name, values in tensors.items()}, frame, row)
 
+    @float64
     def __call__(self, name: str, pattern: str) -> Float[np.ndarray, "..."]:
         """The block of a tensor with "a", training, or "t", predicted, in each slot."""
-        return self.tensors[name][self.frame.split(pattern.replace("t", self.row))]
+        block = self.tensors[name][self.frame.split(pattern.replace("t", self.row))]
+        return np.asarray(block)
 
 
 def linear_coefficients(slots: Slots, z: Projectors, outputs: int) -> dict[str, Linear]:

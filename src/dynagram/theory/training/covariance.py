@@ -1,8 +1,10 @@
-"""The covariance of fully trained outputs at order 1/n, by parts (06 §17.2; not in the book).
+"""The covariance of trained outputs at order 1/n, by parts (06 §17.2; not in the book).
 
-Cov[z_i;β(T), z_j;β'(T)] = δ_ij 𝒦^∞_ββ' + (1/n_{L−1}) 𝒞, 𝒞 = δ_ij N + E + X + Xᵀ. Parts: "H1"
-(N: shifted means of metric and NTK), "zΔH", "ΔHΔH" (E), "zΔHΔH", "dNTK", "ddI", "ddII".
-Different outputs are correlated only through terms quadratic in the targets.
+Cov[z_i;r, z_j;s] = δ_ij D_r D_s K_rs + (1/n_{L−1}) 𝒞, 𝒞 = δ_ij N + E + X + Xᵀ, for rows r, s of the
+frame. A row keeps the fraction D of its initial output: 1 in the brackets of test outputs, nothing
+in training directions at the end, which are then no rows at all. Parts: "H1" (N: shifted means of
+metric and NTK), "zΔH", "ΔHΔH" (E), "zΔHΔH", "dNTK", "ddI", "ddII". Different outputs are correlated
+only through terms quadratic in the targets.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dynagram.theory.training.contraction import Cubic, Linear, Slots
 from dynagram.theory.training.mean import Targets
 from dynagram.theory.training.projectors import Projectors
 
-Covariances = dict[str, Float[np.ndarray, "test outputs test outputs"]]
+Covariances = dict[str, Float[np.ndarray, "row outputs row outputs"]]
 
 
 def covariance_parts(
@@ -25,16 +27,18 @@ def covariance_parts(
     linear: dict[str, Linear],
     cubic: dict[str, Cubic],
 ) -> Covariances:
-    """Coefficients of 1/n_{L−1}, symmetrised; `K` is the output kernel in the frame, all rows."""
-    n = z.response.shape[1]
-    inner, kappa = K[:n, :n], K[:n, n:]
+    """Coefficients of 1/n_{L−1}, symmetrised; `K` is the output kernel in the whole frame."""
+    rows, n = linear["ΔNTK"].shape
+    kept = np.broadcast_to(z.kept, (rows,))
+    # κ: initial training outputs with what the predicted rows, the last of the frame, keep.
+    inner, kappa = K[:n, :n], K[:n, K.shape[1] - rows :] * kept
     same = np.eye(y.shape[1])
     parts = {
-        "H1": _shifted_means(slots, z, kappa, same),
-        "zΔH": _twice(_output_and_kernel(slots, z, same)),
+        "H1": _shifted_means(slots, z, kept, kappa, same),
+        "zΔH": _twice(_output_and_kernel(slots, z, kept, same)),
         "ΔHΔH": _kernel_twice(slots, z, y, inner, same),
         "zΔHΔH": _twice(_diagonal(linear["ΔNTK"] @ kappa, same)),
-        "dNTK": _twice(_moving_kernel(slots, z, y, inner, same))
+        "dNTK": _twice(_moving_kernel(slots, z, y, inner, same) * kept[:, None])
         + _twice(_diagonal(linear["dNTK"] @ kappa, same)),
     }
     parts |= {
@@ -44,66 +48,71 @@ def covariance_parts(
 
 
 def _diagonal(matrix: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """δ_ij matrix_ββ' as [β, i, β', j]."""
+    """δ_ij matrix_rs as [r, i, s, j]."""
     return np.einsum("ts,ij->tisj", matrix, same)
 
 
 def _twice(X: np.ndarray) -> np.ndarray:
-    """X_iβ;jβ' + X_jβ';iβ."""
+    """X_ir;js + X_js;ir."""
     return X + X.transpose(2, 3, 0, 1)
 
 
-def _shifted_means(slots: Slots, z: Projectors, kappa: np.ndarray, same: np.ndarray) -> np.ndarray:
+def _shifted_means(
+    slots: Slots, z: Projectors, kept: np.ndarray, kappa: np.ndarray, same: np.ndarray
+) -> np.ndarray:
     """N: K and Θ of the infinite-width covariance replaced by the means at order 1/n."""
     shift = -(slots("H1", "ta") * z.response) @ kappa
-    return _diagonal(slots("G1", "tt") + shift + shift.T, same)
+    return _diagonal(kept[:, None] * slots("G1", "tt") * kept + shift + shift.T, same)
 
 
-def _output_and_kernel(slots: Slots, z: Projectors, same: np.ndarray) -> np.ndarray:
-    """−δ_ij Θ̃^{12} ⟦D_2δ'δ1 + F_2δδ'1 + n_L F_21δ'δ⟧."""
-    inverse = z.response[0]
+def _output_and_kernel(
+    slots: Slots, z: Projectors, kept: np.ndarray, same: np.ndarray
+) -> np.ndarray:
+    """−δ_ij f_r(a) (D_asra + F_arsa + n_L F_aasr) D_s, f = `response`."""
     found = (
-        np.einsum("asta,a->ts", slots("D", "atta"), inverse)
-        + np.einsum("atsa,a->ts", slots("F", "atta"), inverse)
-        + same.shape[0] * np.einsum("aast,a->ts", slots("F", "aatt"), inverse)
+        np.einsum("asta,ta->ts", slots("D", "atta"), z.response)
+        + np.einsum("atsa,ta->ts", slots("F", "atta"), z.response)
+        + same.shape[0] * np.einsum("aast,ta->ts", slots("F", "aatt"), z.response)
     )
-    return _diagonal(-found, same)
+    return _diagonal(-found * kept, same)
 
 
 def _kernel_twice(
     slots: Slots, z: Projectors, y: np.ndarray, K: np.ndarray, same: np.ndarray
 ) -> np.ndarray:
     """E: the variance of the first-order shift by a network's own NTK."""
-    v = y * z.response[0][:, None]
-    q = K * z.variance[0]
+    f = z.response
+    v = f[:, :, None] * y
     A, B, C = slots("A", "tata"), slots("B", "taat"), slots("B", "ttaa")
     diagonal = (
-        np.einsum("tasb,ab->ts", A, q)
-        + np.einsum("tbas,ab->ts", B, q)
-        + np.einsum("tsab,ab->ts", C, same.shape[0] * q + v @ v.T)
+        np.einsum("tasb,ab,ta,sb->ts", A, K, f, f)
+        + np.einsum("tbas,ab,ta,sb->ts", B, K, f, f)
+        + np.einsum("tsab,ab,ta,sb->ts", C, same.shape[0] * K + y @ y.T, f, f)
     )
-    wired = np.einsum("tasb,ai,bj->tisj", A, v, v) + np.einsum("tbas,aj,bi->tisj", B, v, v)
+    wired = np.einsum("tasb,tai,sbj->tisj", A, v, v)
+    # Here the direction a of the row t meets the output j of the other row.
+    wired += np.einsum("tbas,taj,sbi->tisj", B, v, v)
     return _diagonal(diagonal, same) + wired
 
 
 def _moving_kernel(
     slots: Slots, z: Projectors, y: np.ndarray, K: np.ndarray, same: np.ndarray
 ) -> np.ndarray:
-    """The terms of the dNTK in which it is correlated with the test output itself."""
+    """The terms of the dNTK in which it is correlated with the initial output of the row s."""
     full = same.shape[0] * K + y @ y.T
-    Z_A, Z_B = z.Z_A[0], z.Z_B[0]
     P_A, Q_A, Q_C = slots("P", "atat"), slots("Q", "atat"), slots("Q", "aatt")
     P_B, Q_B = slots("P", "taat"), slots("Q", "taat")
+    Z_A, Z_B = (np.broadcast_to(Z, (P_B.shape[0], *K.shape)) for Z in (z.Z_A, z.Z_B))
     diagonal = (
-        np.einsum("atbs,ab->ts", P_A + Q_A, Z_A * K)
-        + np.einsum("abts,ab->ts", Q_C, Z_A * full)
-        + np.einsum("tabs,ab->ts", P_B, Z_B * full)
-        + np.einsum("tabs,ab->ts", Q_B + Q_B.transpose(0, 2, 1, 3), Z_B * K)
+        np.einsum("atbs,tab->ts", P_A + Q_A, Z_A * K)
+        + np.einsum("abts,tab->ts", Q_C, Z_A * full)
+        + np.einsum("tabs,tab->ts", P_B, Z_B * full)
+        + np.einsum("tabs,tab->ts", Q_B + Q_B.transpose(0, 2, 1, 3), Z_B * K)
     )
     wired = (
-        np.einsum("atbs,ab,aj,bi->tisj", P_A, Z_A, y, y, optimize=True)
-        + np.einsum("atbs,ab,ai,bj->tisj", Q_A, Z_A, y, y, optimize=True)
-        + np.einsum("tabs,ab,ai,bj->tisj", Q_B, 2.0 * Z_B, y, y, optimize=True)
+        np.einsum("atbs,tab,aj,bi->tisj", P_A, Z_A, y, y, optimize=True)
+        + np.einsum("atbs,tab,ai,bj->tisj", Q_A, Z_A, y, y, optimize=True)
+        + np.einsum("tabs,tab,ai,bj->tisj", Q_B, 2.0 * Z_B, y, y, optimize=True)
     )
     return _diagonal(diagonal, same) + wired
 
@@ -111,7 +120,7 @@ def _moving_kernel(
 def _second_differential(
     c: Cubic, y: np.ndarray, K: np.ndarray, kappa: np.ndarray, same: np.ndarray
 ) -> np.ndarray:
-    """c^{abc} W^{abc}_{i;jβ'}: one of the three initial outputs is paired with the test output.
+    """c^{abc} W^{abc}_{i;js}: one of the three initial outputs is paired with that of the row s.
 
     W = δ_ij κ_a (n_L K_bc + Y_bc) + κ_b (δ_ij K_ac + y_i;a y_j;c) + κ_c (δ_ij K_ab + y_i;a y_j;b).
     """

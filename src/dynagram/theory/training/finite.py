@@ -7,6 +7,7 @@ descent at any stable η, by gradient flow, or by the two-step algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,12 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.regime import Regime
 from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.contraction import Slots, cubic_coefficients, linear_coefficients
+from dynagram.theory.training.contraction import (
+    Slots,
+    Tensors,
+    cubic_coefficients,
+    linear_coefficients,
+)
 from dynagram.theory.training.covariance import Covariances, covariance_parts
 from dynagram.theory.training.frame import Frame
 from dynagram.theory.training.infinite import KernelTraining, from_problem
@@ -99,8 +105,9 @@ def predict_trained(
     1e-4 up to ten samples and 0.015 beyond, where they are averages over quasi-random nodes, with
     what it leaves in the result reported. Needs a smooth activation: at a kink the expansion in
     the step size fails. Cost: the tensors of all N = N_A + N_B samples, then N⁵ multiply-adds in
-    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: a minute and a half and 2.1 GB
-    (`benchmarks/trained_size.py`). Memory: about 64 N⁴ numbers, half of that beyond 76 samples.
+    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: a minute and 2 GB; 64 + 64 on an
+    H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
+    80 N⁴ numbers, half of that beyond 76 samples.
 
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
     >>> x, y, t = [[1.0, -0.4, 0.7]], [[0.9]], [[0.2, -1.3, 0.9]]
@@ -144,8 +151,9 @@ def trained(problem: Problem, tensors: OutputTensors, algorithm: Algorithm) -> T
     Theta, K = tensors.frozen.Theta[-1], tensors.frozen.K[-1]
     kernel = KernelTraining(Theta, K, problem.train_y, problem.weights, algorithm, problem.notes)
     frame = Frame.of(Theta, problem.weights)
-    means, covariances, mean_error, covariance_error = _corrections(
-        tensors, frame, algorithm, frame.basis @ problem.train_y, frame.turn(K)
+    y, K_frame = frame.basis @ problem.train_y, frame.turn(K)
+    means, covariances, mean_error, covariance_error = parts_with_errors(
+        tensors, lambda values: _parts(values, frame, algorithm, y, K_frame)
     )
     limit = kernel.at()
     regime = trained_regime(
@@ -158,25 +166,30 @@ def trained(problem: Problem, tensors: OutputTensors, algorithm: Algorithm) -> T
     )  # fmt: skip
 
 
-def _corrections(
-    tensors: OutputTensors, frame: Frame, algorithm: Algorithm, y: np.ndarray, K: np.ndarray
+def _parts(
+    tensors: Tensors, frame: Frame, algorithm: Algorithm, y: np.ndarray, K: np.ndarray
+) -> tuple[Means, Covariances]:
+    """The corrections of test outputs at the end of training."""
+    z, n, slots = projectors(frame.h, algorithm), frame.directions, Slots.of(tensors, frame)
+    linear, cubic = linear_coefficients(slots, z, y.shape[1]), cubic_coefficients(slots, z)
+    return (
+        mean_parts(slots, z, y, K[:n, :n], linear, cubic),
+        covariance_parts(slots, z, y, K, linear, cubic),
+    )
+
+
+def parts_with_errors(
+    tensors: OutputTensors, parts: Callable[[Tensors], tuple[Means, Covariances]]
 ) -> tuple[Means, Covariances, np.ndarray, np.ndarray]:
-    """The parts from the tensors' values, and errors from their deviations."""
-    z, n = projectors(frame.h, algorithm), frame.directions
-    found, squares = [], []
-    for index, values in enumerate(tensors.all_modes()):
-        slots = Slots.of(values, frame)
-        linear = linear_coefficients(slots, z, y.shape[1])
-        cubic = cubic_coefficients(slots, z)
-        means = mean_parts(slots, z, y, K[:n, :n], linear, cubic)
-        covariances = covariance_parts(slots, z, y, K, linear, cubic)
-        if index == 0:
-            found = [means, covariances]
-            squares = [np.zeros_like(_sum(means)), np.zeros_like(_sum(covariances))]
-        else:
-            squares[0] += _sum(means) ** 2
-            squares[1] += _sum(covariances) ** 2
-    return found[0], found[1], np.sqrt(squares[0]), np.sqrt(squares[1])
+    """The parts from the tensors' values, and errors of both sums from their deviations."""
+    value, *deviations = tensors.all_modes()
+    means, covariances = parts(value)
+    mean_square, covariance_square = np.zeros_like(_sum(means)), np.zeros_like(_sum(covariances))
+    for deviation in deviations:
+        moved_means, moved_covariances = parts(deviation)
+        mean_square += _sum(moved_means) ** 2
+        covariance_square += _sum(moved_covariances) ** 2
+    return means, covariances, np.sqrt(mean_square), np.sqrt(covariance_square)
 
 
 def _sum(parts: dict[str, np.ndarray]) -> np.ndarray:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.arrays import SameArray, array_namespace
 from dynagram.errors import InvalidValueError
+from dynagram.precision import float64
 
 # Eigenvalues below this fraction of the largest are rounding errors of Θ.
 SINGULAR = 1e-13
@@ -58,17 +60,19 @@ class Frame:
         """The number of training directions: the first rows."""
         return self.h.size
 
-    def turn(self, tensor: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    @float64
+    def turn(self, tensor: Float[SameArray, "..."]) -> Float[SameArray, "..."]:
         """`tensor` with every axis, each over all samples, brought into the frame."""
         for _ in range(tensor.ndim):
             # The first axis is contracted and comes back last: after all axes the order is the old.
-            tensor = np.tensordot(tensor, self.rows, axes=(0, 1))
+            tensor = array_namespace(tensor).tensordot(tensor, self.rows, axes=(0, 1))
         return tensor
 
     def split(self, pattern: str) -> tuple[slice, ...]:
-        """Slices for a pattern of slots: "a" for training directions, "t" for test samples."""
+        """Slices for slots: "a" for training directions, "t" for bracketed tests, "*" for both."""
         n = self.directions
-        return tuple(slice(0, n) if slot == "a" else slice(n, None) for slot in pattern)
+        slices = {"a": slice(0, n), "t": slice(n, None), "*": slice(None)}
+        return tuple(slices[slot] for slot in pattern)
 
 
 def _require_full_rank(h: np.ndarray, vectors: np.ndarray) -> None:

@@ -1,14 +1,14 @@
-"""The mean output at every time of training, to order 1/n (∞.81)-(∞.130).
+"""Outputs at every time of training: mean and covariance to order 1/n, (∞.81)-(∞.130) and 06 §17.
 
-The mean follows m(t) = R(t) y + (1/n)(…): the end-of-training contractions with time-dependent
-projectors. A test output is its bracket, moved by all forces up to t, plus Θ_β Θ̃⁻¹ times what the
-training outputs have moved. Forces are products of up to three free errors, so that their time
-sums are divided differences of one function, `Decay`.
+In the training frame a row has a rate r, its own h for a training direction and 0 for the bracket
+of a test output, and of its initial output D(r) is left. The corrections are those of the end of
+training with time-dependent projectors, for all rows at once. A test output is its bracket plus
+Θ_β Θ̃⁻¹ times the training outputs.
 """
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -16,101 +16,138 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import checked_number
+from dynagram.networks import MLP, checked_number
 from dynagram.theory.training.algorithms import Algorithm, checked_steps
-from dynagram.theory.training.contraction import Slots, cubic_coefficients, linear_coefficients
+from dynagram.theory.training.contraction import (
+    Slots,
+    Tensors,
+    cubic_coefficients,
+    linear_coefficients,
+)
+from dynagram.theory.training.covariance import Covariances, covariance_parts
 from dynagram.theory.training.decay import Decay
+from dynagram.theory.training.finite import (
+    TrainedPrediction,
+    parts_with_errors,
+    training_tensors,
+)
 from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.mean import Means, mean_parts
+from dynagram.theory.training.infinite import KernelTraining, from_problem
+from dynagram.theory.training.judgement import trained_regime
+from dynagram.theory.training.mean import Means, Targets, mean_parts
 from dynagram.theory.training.problem import Problem
-from dynagram.theory.training.projectors import Projectors
+from dynagram.theory.training.projectors import Projectors, finite_time_projectors
 from dynagram.theory.training.tensors import OutputTensors
 
 
 @dataclass(frozen=True, eq=False)
-class MeanInTime:
-    """The mean output at time τ = η·steps: infinite width, and the coefficient of 1/n_{L−1}."""
+class TrainedInTime:
+    """Outputs at the time τ = η·steps, at infinite width and the coefficients of 1/n_{L−1}.
+
+    `samples` holds the training samples (repeated ones merged), then the test samples, with the
+    covariances between both; `train` and `test` are its blocks. The regime judges test outputs.
+    """
 
     time: float
-    width: int
-    infinite: Float[np.ndarray, "test outputs"]
-    parts: Means
-    train_infinite: Float[np.ndarray, "train outputs"]
-    train_parts: Means
+    samples: TrainedPrediction
+    number_of_training_samples: int
 
     @property
-    def correction(self) -> Float[np.ndarray, "test outputs"]:
-        """Everything at order 1/n."""
-        return np.sum(list(self.parts.values()), axis=0)
+    def train(self) -> TrainedPrediction:
+        """Training outputs, which fluctuate until the end."""
+        return _restricted(self.samples, slice(None, self.number_of_training_samples))
 
     @property
-    def train_correction(self) -> Float[np.ndarray, "train outputs"]:
-        """The same for the training outputs; zero at the end."""
-        return np.sum(list(self.train_parts.values()), axis=0)
-
-    @property
-    def mean(self) -> Float[np.ndarray, "test outputs"]:
-        """At the actual width."""
-        return self.infinite + self.correction / self.width
+    def test(self) -> TrainedPrediction:
+        """Test outputs."""
+        return _restricted(self.samples, slice(self.number_of_training_samples, None))
 
 
-def mean_in_time(
+def predict_in_time(
+    network: MLP,
+    train_x: object,
+    train_y: object,
+    test_x: object,
+    *,
+    algorithm: str = "gd",
+    eta: float | int | None = None,
+    steps: float | int | None = None,
+    time: float | int | None = None,
+    accuracy: float | None = None,
+    seed: int = 0,
+) -> TrainedInTime:
+    """What networks output after `steps` of gradient descent or a `time` τ of flow, to order 1/n.
+
+    The rest is as in `predict_trained`, which gives the end. Cost: that of `predict_trained`, and
+    N_A³ N scalars of the projectors with a 2×2 matrix each.
+
+    >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
+    >>> x, y, t = [[1.0, -0.4, 0.7]], [[0.9]], [[0.2, -1.3, 0.9]]
+    >>> found = predict_in_time(net, x, y, t, eta=0.2, steps=5)
+    >>> found.test.mean.round(4), found.test.std.round(4), found.train.std.round(4)
+    (array([[0.7386]]), array([[0.5295]]), array([[0.0399]]))
+    """
+    problem = Problem.checked(network, train_x, train_y, test_x)
+    chosen = Algorithm.checked(algorithm, eta)
+    # What can be refused is refused before the tensors are computed.
+    checked_decay(chosen, steps, time)
+    kernel = from_problem(problem, chosen)
+    Frame.of(kernel.Theta, kernel.weights)
+    tensors = training_tensors(problem, accuracy=accuracy, seed=seed)
+    return trained_in_time(problem, tensors, chosen, steps=steps, time=time)
+
+
+def trained_in_time(
     problem: Problem,
     tensors: OutputTensors,
     algorithm: Algorithm,
     *,
     steps: float | int | None = None,
     time: float | int | None = None,
-) -> MeanInTime:
-    """The mean after `steps` of gradient descent or at `time` τ of gradient flow, to order 1/n.
+) -> TrainedInTime:
+    """`predict_in_time` from `training_tensors` made before: for several times or algorithms.
 
-    `tensors` from `finite.training_tensors`. Cost: N_A⁴ scalars of the projectors, 2×2 matrices
-    each, and contractions as at the end.
-
-    >>> from dynagram.networks import MLP
-    >>> from dynagram.theory.training.finite import training_tensors
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> problem = Problem.checked(net, [[1.0, 0.0]], [[1.0]], [[0.8, 0.6]])
     >>> tensors = training_tensors(problem)
     >>> for t in (0.5, 2.0, 50.0):
-    ...     now = mean_in_time(problem, tensors, Algorithm("flow"), time=t)
-    ...     print(now.infinite.round(4), now.correction.round(4), now.train_correction.round(4))
-    [[0.6136]] [[-0.0634]] [[-0.0639]]
-    [[0.9163]] [[-0.0404]] [[-0.0566]]
-    [[0.9286]] [[0.0146]] [[-0.]]
+    ...     now = trained_in_time(problem, tensors, Algorithm("flow"), time=t)
+    ...     test, train = now.test, now.train
+    ...     print(test.mean_infinite.round(4), test.mean_correction.round(4),
+    ...           train.mean_correction.round(4), test.covariance_correction.round(4).ravel())
+    [[0.6136]] [[-0.0634]] [[-0.0639]] [0.0335]
+    [[0.9163]] [[-0.0404]] [[-0.0566]] [-0.0356]
+    [[0.9286]] [[0.0146]] [[-0.]] [-0.0347]
     """
     decay = checked_decay(algorithm, steps, time)
     Theta, K = tensors.frozen.Theta[-1], tensors.frozen.K[-1]
+    kernel = KernelTraining(Theta, K, problem.train_y, problem.weights, algorithm, problem.notes)
     frame = Frame.of(Theta, problem.weights)
-    h, n = frame.h, frame.directions
-    algorithm.check_stable(float(h[-1]))
-    y, K_frame = frame.basis @ problem.train_y, frame.turn(K)[:n, :n]
-    slots = Slots.of(tensors.mode(0), frame)
-    found = []
-    for row, start in (("t", np.zeros(1)), ("a", h)):
-        z = finite_time_projectors(h, decay, start)
-        block = Slots(slots.tensors, frame, row)
-        linear = linear_coefficients(block, z, y.shape[1])
-        found.append(mean_parts(block, z, y, K_frame, linear, cubic_coefficients(block, z)))
-    bracketed, train = found
-    # Back from directions to samples, and Θ_β Θ̃⁻¹ of what the training outputs moved.
-    back = np.linalg.inv(frame.basis)
-    carried = Theta[n:, :n] @ frame.basis.T / h
-    gains = -decay(np.zeros_like(h), h)
-    infinite = (carried * (h * gains)) @ y
-    return MeanInTime(
-        decay.time,
-        problem.network.widths[-2],
-        infinite,
-        {name: part + carried @ train[name] for name, part in bracketed.items()},
-        back @ ((h * gains)[:, None] * y),
-        {name: back @ part for name, part in train.items()},
+    n, test = frame.directions, slice(frame.directions, None)
+    y, K_frame = frame.basis @ problem.train_y, frame.turn(K)
+    z = projectors_of_all_rows(frame, decay)
+    means, covariances, mean_error, covariance_error = parts_with_errors(
+        tensors, lambda values: parts_in_time(values, frame, z, y, K_frame)
     )
+    regime = trained_regime(
+        problem.network, kernel, kernel.at(steps=steps, time=time),
+        {name: part[test] for name, part in means.items()},
+        {name: part[test, :, test] for name, part in covariances.items()},
+        mean_error[test], covariance_error[test, :, test], tensors.mode(0),
+    )  # fmt: skip
+    # 1 − D(h) = −h D[0, h], without cancellation.
+    moved = -frame.h * decay(np.zeros(n), frame.h)
+    back = np.linalg.inv(frame.rows)
+    kept = back * z.kept
+    samples = TrainedPrediction(
+        problem.network, algorithm, back[:, :n] @ (moved[:, None] * y),
+        np.einsum("ts,ij->tisj", kept @ K_frame @ kept.T, np.eye(y.shape[1])),
+        means, covariances, mean_error, covariance_error, regime,
+    )  # fmt: skip
+    return TrainedInTime(decay.time, samples, n)
 
 
-def checked_decay(
-    algorithm: Algorithm, steps: float | int | None, time: float | int | None
-) -> Decay:
+def checked_decay(algorithm: Algorithm, steps: object, time: object) -> Decay:
     """The decay of errors after `steps` of gradient descent or at `time` of gradient flow."""
     if algorithm.name == "gd" and algorithm.eta is not None and time is None:
         count = checked_steps(steps)
@@ -118,7 +155,7 @@ def checked_decay(
             return Decay.descent(algorithm.eta, int(count))
         raise InvalidValueError("steps", steps, "finite here; `trained` gives the end")
     if algorithm.name == "flow" and steps is None:
-        if time is None or math.isinf(time):
+        if time is None or time == math.inf:
             raise InvalidValueError("time", time, "finite here; `trained` gives the end")
         return Decay.flow(checked_number("time", time, "a time must be ≥ 0"))
     raise InvalidValueError(
@@ -126,60 +163,44 @@ def checked_decay(
     )
 
 
-def finite_time_projectors(
-    h: Float[np.ndarray, " a"], decay: Decay, start: Float[np.ndarray, " row"]
-) -> Projectors:
-    """The projectors at a finite time, for rows whose own rate is `start`.
+def projectors_of_all_rows(frame: Frame, decay: Decay) -> Projectors:
+    """Those of every direction, then those of brackets, which share theirs, once for each."""
+    z = finite_time_projectors(frame.h, decay, np.append(frame.h, 0.0))
+    place = np.minimum(np.arange(frame.rows.shape[0]), frame.directions)
+    fields = dataclasses.fields(Projectors)
+    return Projectors(*(getattr(z, field.name)[place] for field in fields))
 
-    Bracketed test outputs have the rate 0: nothing pulls them back. Training directions have
-    their h, and forces on them decay (∞.121), (∞.124). With e(s) the free error of a direction,
-    a = (1 − e)/h (∞.92) and b_ab = x₂(a, b)(1 − e_a e_b), forces are the products in (∞.102),
-    (∞.117) and (∞.119).
-    """
-    eta = decay.eta
-    a, b, c = h[:, None, None], h[None, :, None], h[None, None, :]
-    rates = {"a": a, "b": b, "c": c}
 
-    def rate(errors: str) -> np.ndarray:
-        """σ of a product of errors: 1 − ησ = Π(1 − ηh)."""
-        total = np.zeros((1, 1, 1))
-        for letter in errors:
-            total = total + rates[letter] - eta * total * rates[letter]
-        return total
+def parts_in_time(
+    tensors: Tensors,
+    frame: Frame,
+    z: Projectors,
+    y: Targets,
+    K: Float[np.ndarray, "slot slot"],
+) -> tuple[Means, Covariances]:
+    """The corrections on all samples; `y` and the output kernel `K` in the frame."""
+    slots, n = Slots.of(tensors, frame, row="*"), frame.directions
+    linear, cubic = linear_coefficients(slots, z, y.shape[1]), cubic_coefficients(slots, z)
+    means = mean_parts(slots, z, y, K[:n, :n], linear, cubic)
+    covariances = covariance_parts(slots, z, y, K, linear, cubic)
+    # From rows to samples: brackets get their Θ_β Θ̃⁻¹ z_A back.
+    back = np.linalg.inv(frame.rows)
+    spread = {
+        name: np.einsum("ut,tisj,vs->uivj", back, part, back, optimize=True)
+        for name, part in covariances.items()
+    }
+    return {name: back @ part for name, part in means.items()}, spread
 
-    def summed(*terms: tuple[str, np.ndarray | float]) -> np.ndarray:
-        """η Σ_s of products of errors times their coefficients, as felt by every row."""
-        own = start[:, None, None, None]
-        return sum(
-            (-decay(own, rate(errors)[None]) * factor for errors, factor in terms),
-            start=np.zeros((1, 1, 1, 1)),
-        )
 
-    x = 1.0 / rate("bc")
-    pull = summed(("a", 1.0 / b), ("ab", -1.0 / b))  # a_b e_a
-    both = summed(("ab", 1.0))  # e_a e_b
-    drift = summed(("a", (1.0 / b - x) / c), ("ab", -1.0 / (b * c)), ("abc", x / c))
-    square = summed(("a", x), ("abc", -x))  # b_bc e_a; drift is (a_b − b_bc) e_a/h_c
-    late = summed(("ab", 1.0 / c), ("abc", -1.0 / c))  # a_c e_a e_b
-    every = summed(("abc", 1.0))  # e_a e_b e_c
-    Z_IA = -drift - 0.5 * eta * square
-    Z_IB = Z_IA - 0.5 * eta * late - eta**2 / 6.0 * every
-    # The second ddNTK also meets the drift of e_b along a and c, and of e_a along c and b.
-    Z_IIB = -drift - drift.transpose(0, 2, 1, 3) - drift.transpose(0, 1, 3, 2)
-    Z_IIB = Z_IIB - eta * (square + late)
-    return Projectors(
-        response=-decay(start[:, None], h[None, :]),
-        variance=decay(start[:, None, None], h[None, :, None], h[None, None, :]),
-        Z_A=pull[..., 0],
-        Z_B=_symmetric((pull + 0.5 * eta * both)[..., 0]),
-        Z_IA=Z_IA,
-        Z_IB=_symmetric(Z_IB),
-        Z_IIA=-drift,
-        Z_IIB=Z_IIB,
+def _restricted(prediction: TrainedPrediction, kept: slice) -> TrainedPrediction:
+    """The prediction for some of its samples."""
+    covariances = prediction.covariance_parts.items()
+    return dataclasses.replace(
+        prediction,
+        mean_infinite=prediction.mean_infinite[kept],
+        covariance_infinite=prediction.covariance_infinite[kept, :, kept],
+        mean_parts={name: part[kept] for name, part in prediction.mean_parts.items()},
+        covariance_parts={name: part[kept, :, kept] for name, part in covariances},
+        mean_error=prediction.mean_error[kept],
+        covariance_error=prediction.covariance_error[kept, :, kept],
     )
-
-
-def _symmetric(values: np.ndarray) -> np.ndarray:
-    """The mean over all orders of the axes behind the first."""
-    orders = list(itertools.permutations(range(1, values.ndim)))
-    return sum((values.transpose(0, *order) for order in orders), start=0.0 * values) / len(orders)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from dynagram.networks import MLP
+from dynagram.precision import float64
 from dynagram.theory.regime import Judge, Regime
 from dynagram.theory.training.covariance import Covariances
 from dynagram.theory.training.infinite import KernelTraining, TrainedGaussian
 from dynagram.theory.training.mean import Means
+from dynagram.theory.training.tensors import Mode
 
 
 def trained_regime(
@@ -19,7 +21,7 @@ def trained_regime(
     covariances: Covariances,
     mean_error: np.ndarray,
     covariance_error: np.ndarray,
-    tensors: dict[str, np.ndarray],
+    tensors: Mode,
 ) -> Regime:
     """The regime of an order-1/n prediction, from what goes into it.
 
@@ -65,9 +67,8 @@ def trained_regime(
     return judge.regime("1/n", "the 1/n corrections are small and so is what they leave out")
 
 
-def _step_size(
-    judge: Judge, network: MLP, kernel: KernelTraining, tensors: dict[str, np.ndarray]
-) -> None:
+@float64
+def _step_size(judge: Judge, network: MLP, kernel: KernelTraining, tensors: Mode) -> None:
     """η λ_max, and whether single networks, whose λ_max fluctuates, cross the limit 2."""
     largest = float(kernel.eigenvalues[-1])
     judge.numbers["largest_eigenvalue"] = largest
@@ -75,7 +76,7 @@ def _step_size(
     root = np.sqrt(kernel.weights)
     n = root.size
     top = np.linalg.eigh(root[:, None] * kernel.Theta[:n, :n] * root)[1][:, -1] * root
-    A, B = (tensors[name][:n, :n, :n, :n] for name in "AB")
+    A, B = (np.asarray(tensors[name][:n, :n, :n, :n]) for name in "AB")
     variance = np.einsum("abcd,a,b,c,d->", A + 2.0 * B, top, top, top, top, optimize=True)
     spread = float(np.sqrt(max(variance, 0.0) / network.widths[-2]))
     judge.numbers["largest_eigenvalue_std"] = spread

@@ -21,10 +21,14 @@ from dynagram.observables.ntk import ntk
 from dynagram.precision import float64
 from dynagram.theory.training.algorithms import Algorithm
 from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.in_time import checked_decay, finite_time_projectors
+from dynagram.theory.training.in_time import checked_decay
 from dynagram.theory.training.infinite import KernelTraining
 from dynagram.theory.training.problem import Problem
-from dynagram.theory.training.projectors import Projectors, projectors
+from dynagram.theory.training.projectors import (
+    Projectors,
+    finite_time_projectors,
+    projectors,
+)
 
 
 @dataclass(frozen=True, eq=False)

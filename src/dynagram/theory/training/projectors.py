@@ -4,17 +4,20 @@ With the training NTK H = Σ h_a e_a e_aᵀ, a projector with 2k sample indices 
 Z^{1..k,k+1..2k} = Σ Z(a, b, …) e_a^1 e_b^2 … e_a^{k+1} e_b^{k+2} …, so that N_A² or N_A³ numbers
 stand for it. At the end of training only Z_A, Z_IA, Z_IIA and Z_IIB depend on the algorithm: Z_B
 and Z_IB act on symmetric tensors, and their symmetric parts are ½/(h_a h_b) and
-−1/(6 h_a h_b h_c) for all.
+−1/(6 h_a h_b h_c) for all. At a finite time they are sums over the steps so far of products of up
+to three free errors, hence divided differences of one function, `Decay`.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from dynagram.theory.training.algorithms import Algorithm
+from dynagram.theory.training.decay import Decay
 
 Vector = Float[np.ndarray, " a"]
 Pairs = Float[np.ndarray, "a b"]
@@ -26,10 +29,12 @@ class Projectors:
     """The scalars of one algorithm; the first axis is the slot of the output predicted.
 
     It has one entry where all outputs share the scalars, as bracketed test outputs do, and one
-    per direction for training outputs at finite times. `response` f(h) multiplies the shift of
-    the mean NTK, `variance` = −f[h_a, h_b] the variance of the NTK. Z_B and Z_IB are symmetric.
+    per direction for training outputs at finite times. `kept` is what is left of an initial
+    output. `response` f(h) multiplies the shift of the mean NTK, `variance` = −f[h_a, h_b] the
+    variance of the NTK. Z_B and Z_IB are symmetric.
     """
 
+    kept: Float[np.ndarray, " row"]
     response: Float[np.ndarray, "row a"]
     variance: Float[np.ndarray, "row a b"]
     Z_A: Float[np.ndarray, "row a b"]
@@ -91,5 +96,66 @@ def projectors(h: Vector, algorithm: Algorithm) -> Projectors:
         Z_A, Z_IA, Z_IIA = y.Y_2, -y.Y_3 - 0.5 * eta * y.Y_4, -y.Y_3
         # Y_3^{213546} ties a to the second place; Y_3^{132465} exchanges the last two.
         Z_IIB = -y.Y_3 - y.Y_3.transpose(1, 0, 2) - y.Y_3.transpose(0, 2, 1) - eta * (y.Y_4 + y.Y_1)
-    found = (response, variance, Z_A, Z_B, Z_IA, Z_IB, Z_IIA, Z_IIB)
+    kept = np.asarray(1.0)  # of a bracketed test output nothing is lost
+    found = (kept, response, variance, Z_A, Z_B, Z_IA, Z_IB, Z_IIA, Z_IIB)
     return Projectors(*(values[None] for values in found))
+
+
+def finite_time_projectors(
+    h: Float[np.ndarray, " a"], decay: Decay, start: Float[np.ndarray, " row"]
+) -> Projectors:
+    """The projectors at a finite time, for rows whose own rate is `start`.
+
+    Bracketed test outputs have the rate 0: nothing pulls them back. Training directions have
+    their h, and forces on them decay (∞.121), (∞.124). With e(s) the free error of a direction,
+    a = (1 − e)/h (∞.92) and b_ab = x₂(a, b)(1 − e_a e_b), forces are the products in (∞.102),
+    (∞.117) and (∞.119).
+    """
+    eta = decay.eta
+    a, b, c = h[:, None, None], h[None, :, None], h[None, None, :]
+    rates = {"a": a, "b": b, "c": c}
+
+    def rate(errors: str) -> np.ndarray:
+        """σ of a product of errors: 1 − ησ = Π(1 − ηh)."""
+        total = np.zeros((1, 1, 1))
+        for letter in errors:
+            total = total + rates[letter] - eta * total * rates[letter]
+        return total
+
+    def summed(*terms: tuple[str, np.ndarray | float]) -> np.ndarray:
+        """η Σ_s of products of errors times their coefficients, as felt by every row."""
+        own = start[:, None, None, None]
+        return sum(
+            (-decay(own, rate(errors)[None]) * factor for errors, factor in terms),
+            start=np.zeros((1, 1, 1, 1)),
+        )
+
+    x = 1.0 / rate("bc")
+    pull = summed(("a", 1.0 / b), ("ab", -1.0 / b))  # a_b e_a
+    both = summed(("ab", 1.0))  # e_a e_b
+    drift = summed(("a", (1.0 / b - x) / c), ("ab", -1.0 / (b * c)), ("abc", x / c))
+    square = summed(("a", x), ("abc", -x))  # b_bc e_a; drift is (a_b − b_bc) e_a/h_c
+    late = summed(("ab", 1.0 / c), ("abc", -1.0 / c))  # a_c e_a e_b
+    every = summed(("abc", 1.0))  # e_a e_b e_c
+    Z_IA = -drift - 0.5 * eta * square
+    Z_IB = Z_IA - 0.5 * eta * late - eta**2 / 6.0 * every
+    # The second ddNTK also meets the drift of e_b along a and c, and of e_a along c and b.
+    Z_IIB = -drift - drift.transpose(0, 2, 1, 3) - drift.transpose(0, 1, 3, 2)
+    Z_IIB = Z_IIB - eta * (square + late)
+    return Projectors(
+        kept=decay(start),
+        response=-decay(start[:, None], h[None, :]),
+        variance=decay(start[:, None, None], h[None, :, None], h[None, None, :]),
+        Z_A=pull[..., 0],
+        Z_B=_symmetric((pull + 0.5 * eta * both)[..., 0]),
+        Z_IA=Z_IA,
+        Z_IB=_symmetric(Z_IB),
+        Z_IIA=-drift,
+        Z_IIB=Z_IIB,
+    )
+
+
+def _symmetric(values: np.ndarray) -> np.ndarray:
+    """The mean over all orders of the axes behind the first."""
+    orders = list(itertools.permutations(range(1, values.ndim)))
+    return sum((values.transpose(0, *order) for order in orders), start=0.0 * values) / len(orders)
