@@ -58,7 +58,8 @@ def trained_pairs(sigma, n, outputs, x, y, tests, eta, steps, pairs, seed):
         flipped = (params[0], params[1], -params[2], -params[3])
         return jnp.stack([train(params), train(flipped)]), z, H
 
-    run = jax.jit(jax.vmap(one))
+    # All at once they would not fit into the cache.
+    run = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=200))
     keys = jax.random.split(jax.random.key(seed), pairs)
     return [np.asarray(part) for part in run(keys)]
 

@@ -51,6 +51,15 @@ def test_advise_prints_table_paragraph_and_code(run):
         assert piece in result.stdout, piece
 
 
+def test_advise_tells_why_it_knows_no_skips(complaint, run):
+    """hardtanh has no r*; the rest of the advice is there."""
+    plain = ["advise", "--activation", "hardtanh", "--width", 64, "--depth", 10]
+    line = complaint(*plain, "--residual")
+    assert "no law V/(nK²) → ν·ℓ/n is known for its class" in line
+    assert "leave residual out for all other advice" in line
+    assert run(*plain).exit_code == 0
+
+
 def test_advise_holds_depth_against_width(run, answer):
     """L/n against r*, the fluctuation to expect, and what skips would change."""
     deep = ["advise", "--activation", "relu", "--width", 64, "--depth", 10, "--outputs", 2]
@@ -58,7 +67,7 @@ def test_advise_holds_depth_against_width(run, answer):
     statements = data["statements"]
     assert statements["aspect_ratio"]["value"] == pytest.approx(10 / 64)
     assert statements["optimal_aspect_ratio"]["value"] == pytest.approx(4 / 26 / 5)
-    assert statements["best_depth"]["value"] == pytest.approx(64 * 4 / 26 / 5)
+    assert statements["depth_scale"]["value"] == pytest.approx(64 * 4 / 26 / 5)
     assert statements["signal_fluctuation"]["value"] == pytest.approx((5 * 9 / 64) ** 0.5)
     assert "too deep for its width" in data["depth_verdict"]
     residual = data["residual"]

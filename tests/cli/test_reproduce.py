@@ -8,6 +8,10 @@ from typer.testing import CliRunner
 import dynagram.experiments as experiments
 from dynagram.cli import app
 from dynagram.experiments import Experiment, Result, Settings, Statement
+from dynagram.experiments._kept import Kept
+
+KEPT = "finished parts are kept in {folder}: the same command continues from them"
+NOTHING = "nothing was kept: with --output DIR a run that was stopped continues"
 
 
 def fake(passed):
@@ -61,6 +65,43 @@ def test_tables_and_figures_are_written(toy, tmp_path):
     folder = tmp_path / "deep" / "folder"
     assert sorted(p.name for p in folder.iterdir()) == ["numbers.csv", "plot.png", "plot.svg"]
     assert (folder / "numbers.csv").read_text() == "x,y\n1,0.5\n2,0.25\n"
+
+
+def stopped(settings):
+    """Keeps a part, then Ctrl-C comes; the next time it goes through."""
+    kept = Kept(settings.folder, "stopped", {"seed": settings.seed})
+    parts = [kept.part("first", lambda: len(LOG))]
+    LOG.append("run")
+    if len(LOG) == 1:
+        raise KeyboardInterrupt
+    return Result((Statement("the first part is kept", parts == [0], str(parts)),))
+
+
+LOG = []
+
+
+@pytest.mark.parametrize(
+    ("continues", "options", "words"),
+    [(True, ["--output", "{folder}"], KEPT), (True, [], NOTHING), (False, [], "")],
+)
+def test_an_interrupted_run_says_how_to_go_on(monkeypatch, tmp_path, continues, options, words):
+    LOG.clear()
+    toy = Experiment("toy", "a toy", "nowhere", stopped, continues)
+    monkeypatch.setattr(experiments, "experiment", lambda _: toy)
+    options, words = [o.format(folder=tmp_path) for o in options], words.format(folder=tmp_path)
+    result = invoke("toy", *options)
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    said = result.stderr.splitlines()
+    assert said == ([words, "interrupted"] if words else ["interrupted"])
+    assert invoke("toy", *options).exit_code == (0 if options else 1)
+
+
+def test_experiments_that_keep_parts_say_so():
+    """Those that write into the folder before they return."""
+    keeping = ["depth-digits", "saddle-fig4", "saddle-forecast-calibration", "trained-digits"]
+    names = experiments.experiment_names()
+    assert [name for name in names if experiments.experiment(name).continues] == keeping
 
 
 def test_without_a_name_the_experiments_are_listed():

@@ -62,6 +62,15 @@ def dynagram(*arguments, **options):
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """The many processes started here share what they compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        yield
+
+
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     """An uninterrupted run of the command in this process."""

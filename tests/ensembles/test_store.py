@@ -16,8 +16,9 @@ from dynagram.ensembles.batches import moments_of
 from dynagram.ensembles.durable import Lock, RunError, write_durably
 from dynagram.ensembles.engine import resume_run, run_job
 from dynagram.ensembles.jobs import pack, toml_table
+from dynagram.ensembles.records import DamagedChunkError
 from dynagram.ensembles.runs import open_run
-from dynagram.ensembles.store import DamagedChunkError, RunStore
+from dynagram.ensembles.store import RunStore
 from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +40,8 @@ def reproduce(
 ) -> None:
     """Repeat an experiment of the literature and say which of its claims hold.
 
-    The exit code is 0 when every statement held and 1 when one did not.
+    The exit code is 0 when every statement held and 1 when one did not. Some long ones keep
+    finished parts in the folder of --output; stopped, they continue by the same command.
     """
     from dynagram.experiments import Settings, experiment, experiment_names
 
@@ -51,7 +53,8 @@ def reproduce(
         raise InvalidValueError("--data", str(data), "no such folder")
     folder = _made(output)
     settings = Settings(seed=seed, full=full, data=data, folder=folder)
-    result = chosen.run(settings)
+    with _continuable(chosen, folder):
+        result = chosen.run(settings)
     written = [] if folder is None else write_result(folder, result)
     if as_json:
         print_json(_as_json(chosen, settings.seed, full, result))
@@ -61,6 +64,18 @@ def reproduce(
             tell(f"{len(written)} files are in {folder}")
     if not result.passed:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _continuable(chosen: Experiment, folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if chosen.continues and folder is None:
+            tell("nothing was kept: with --output DIR a run that was stopped continues")
+        elif chosen.continues:
+            tell(f"finished parts are kept in {folder}: the same command continues from them")
+        raise
 
 
 def write_result(folder: Path, result: Result) -> list[Path]:

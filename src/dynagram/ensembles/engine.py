@@ -22,9 +22,10 @@ from dynagram.ensembles.jobs import Chunk as Chunk
 from dynagram.ensembles.jobs import FailedMember, JobClass, Packed, join, unpack
 from dynagram.ensembles.jobs import Job as Job
 from dynagram.ensembles.progress import Progress, WorstError, worst_relative_error
+from dynagram.ensembles.records import DamagedChunkError
 from dynagram.ensembles.schedule import Schedule
 from dynagram.ensembles.statistics import BATCHES, Estimate, Moments
-from dynagram.ensembles.store import DamagedChunkError, RunStore
+from dynagram.ensembles.store import RunStore
 from dynagram.errors import AccuracyError, InvalidTypeError, InvalidValueError
 
 # Members are numbered by 32-bit integers, which is what random keys are folded with.

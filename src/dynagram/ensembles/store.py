@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import json
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,53 +35,22 @@ from dynagram.ensembles.jobs import (
     import_job,
     toml_table,
 )
+from dynagram.ensembles.records import DamagedChunkError, Record, array_digest, digest
+from dynagram.ensembles.stored_arrays import (
+    UNREADABLE,
+    describe,
+    is_summed,
+    laid_out,
+    read_input,
+    read_metadata,
+    write_inputs,
+)
 from dynagram.ensembles.zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
 
 FORMAT = 1
 # What may lie in the folder of a run that was interrupted while it was being created.
 _OWN_NAMES = {"inputs", "lock", "arrays", "chunks", ".spec.toml.part"}
-
-
-class DamagedChunkError(RunError):
-    """A chunk that was written is missing files or does not match its checksums."""
-
-    def __init__(self, folder: Path, chunk: int, what: str):
-        self.chunk = chunk
-        super().__init__(
-            f"chunk {chunk} of {folder} is damaged: {what}; "
-            f"`dynagram simulate --resume {folder}` computes it again"
-        )
-
-
-@dataclass(frozen=True)
-class Record:
-    """A chunk on disk: its members, its files with checksums and layouts, and its failures."""
-
-    chunk: int
-    first: int
-    size: int
-    spec: str
-    files: dict[str, str]
-    layouts: dict[str, Layout]
-    failed: tuple[FailedMember, ...]
-
-    def to_json(self) -> bytes:
-        """Readable JSON that carries its own checksum."""
-        layouts = {name: layout.as_json() for name, layout in self.layouts.items()}
-        content = asdict(self) | {"layouts": layouts, "failed": [asdict(f) for f in self.failed]}
-        content["sha256"] = _digest(_canonical(content))
-        return json.dumps(content, indent=1, ensure_ascii=False).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Record:
-        """Back from `to_json`; raises `ValueError` when anything was changed."""
-        content = json.loads(data)
-        if content.pop("sha256", None) != _digest(_canonical(content)):
-            raise ValueError("does not match its own checksum")
-        layouts = {name: Layout.from_json(entry) for name, entry in content.pop("layouts").items()}
-        failed = tuple(FailedMember(**entry) for entry in content.pop("failed"))
-        return cls(**content, layouts=layouts, failed=failed)
 
 
 class RunStore:
@@ -93,7 +60,7 @@ class RunStore:
         self.folder = folder
         self.spec = spec
         self.run: dict[str, Any] = _run_table(folder, spec)
-        self._spec_digest = _digest(spec.encode())
+        self._spec_digest = digest(spec.encode())
         self._layouts: dict[str, Layout] = {}  # by the names of results, the same in all chunks
 
     # --- opening ------------------------------------------------------------------------------
@@ -113,7 +80,7 @@ class RunStore:
         ):
             raise InvalidValueError("run", str(folder), "is not an empty folder")
         inputs = job.arrays()
-        digests = {name: _array_digest(array) for name, array in inputs.items()}
+        digests = {name: array_digest(array) for name, array in inputs.items()}
         run = {
             "format": FORMAT,
             "job": job.kind,
@@ -133,7 +100,7 @@ class RunStore:
                     shutil.rmtree(folder / name, ignore_errors=True)
                     (folder / name).mkdir()
                 write_durably(folder / "arrays" / "zarr.json", GROUP)
-                _write_inputs(folder / "inputs", inputs, job.dims())
+                write_inputs(folder / "inputs", inputs, job.dims())
                 write_durably(folder / "spec.toml", spec.encode())
                 sync_folder(folder)
             yield cls(folder, spec)
@@ -165,14 +132,13 @@ class RunStore:
 
     def _inputs(self) -> dict[str, np.ndarray]:
         arrays = {}
-        for name, digest in tomllib.loads(self.spec).get("inputs", {}).items():
+        for name, expected in tomllib.loads(self.spec).get("inputs", {}).items():
             where = self.folder / "inputs" / name
             try:
-                layout, length = _read_metadata(where)
-                arrays[name] = layout.decode((where / layout.key(0)).read_bytes(), length)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                arrays[name] = read_input(where)
+            except UNREADABLE as error:
                 raise RunError(f"{where} cannot be read: restore it or start anew") from error
-            if _array_digest(arrays[name]) != digest:
+            if array_digest(arrays[name]) != expected:
                 raise RunError(f"{where} does not match its checksum: restore it or start anew")
         return arrays
 
@@ -207,20 +173,19 @@ class RunStore:
                 data = (self.folder / key).read_bytes()
             except OSError as error:
                 raise DamagedChunkError(self.folder, chunk, f"{key} is missing") from error
-            if _digest(data) != record.files.get(key):
+            if digest(data) != record.files.get(key):
                 what = f"{key} does not match its checksum"
                 raise DamagedChunkError(self.folder, chunk, what)
-            rows = 1 if "/" in name else record.size
-            array = layout.decode(data, rows)
-            packed[name] = array[0] if "/" in name else array
+            array = layout.decode(data, 1 if is_summed(name) else record.size)
+            packed[name] = array[0] if is_summed(name) else array
             self._layouts.setdefault(name, layout)
             self._check_metadata(chunk, name, layout)
         return record, packed
 
     def _check_metadata(self, chunk: int, name: str, layout: Layout) -> None:
         try:
-            found, length = _read_metadata(self.folder / "arrays" / name)
-        except (OSError, ValueError, KeyError, TypeError):
+            found, length = read_metadata(self.folder / "arrays" / name)
+        except UNREADABLE:
             found, length = None, 0
         if found != layout or length <= chunk * layout.chunk_shape[0]:
             what = f"arrays/{name}/zarr.json is missing or was changed"
@@ -239,15 +204,14 @@ class RunStore:
         files, layouts = {}, {}
         with _explained(self.folder, f"chunk {chunk}"):
             for name, array in packed.items():
-                rows, own = self._layout(name, array, dims)
+                rows, own = laid_out(name, array, dims, self.run["chunk"])
                 layout = self._layouts.setdefault(name, own)
-                where = self.folder / "arrays" / name
-                path = where / layout.key(chunk)
+                path = self.folder / "arrays" / name / layout.key(chunk)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 data = layout.encode(rows)
                 write_durably(path, data)
-                self._describe(name, layout, chunk)
-                files[f"arrays/{name}/{layout.key(chunk)}"] = _digest(data)
+                describe(self.folder / "arrays", name, layout, self._rows_needed(name, chunk))
+                files[f"arrays/{name}/{layout.key(chunk)}"] = digest(data)
                 layouts[name] = layout
             record = Record(chunk, first, size, self._spec_digest, files, layouts, tuple(failed))
             # Should the power fail before the names of the files above are on the disk, the
@@ -262,7 +226,7 @@ class RunStore:
                 if later > chunk:
                     self._drop(later)
             for name, layout in self.record(chunk).layouts.items():
-                length = chunk + 1 if "/" in name else members
+                length = chunk + 1 if is_summed(name) else members
                 path = self.folder / "arrays" / name / "zarr.json"
                 if path.read_bytes() != layout.metadata(length):
                     write_durably(path, layout.metadata(length))
@@ -291,55 +255,21 @@ class RunStore:
             return {}
         return found if isinstance(found, dict) else {}
 
-    # --- arrays -------------------------------------------------------------------------------
-
     def _record_path(self, chunk: int) -> Path:
         return self.folder / "chunks" / f"{chunk}.json"
 
-    def _layout(
-        self, name: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]]
-    ) -> tuple[np.ndarray, Layout]:
-        stem, _, part = name.partition("/")
-        if not part:
-            axes = dims.get(name, _numbered(array.ndim - 1))
-            return array, Layout.of(array, self.run["chunk"], ("member", *axes))
-        batch = () if part == "origin" else ("batch",)
-        order = int(part[5:]) if part.startswith("sums_") else 1
-        own = array.ndim - len(batch) - (order - 1)  # axes of the observable itself
-        axes = dims.get(stem, ())
-        if len(axes) != own:  # the estimate of this name has other axes than the observable
-            axes = _numbered(own)
-        if part == "counts":
-            axes = ()
-        elif order > 1:
-            axes = (*axes, *[f"{axes[-1]}_{index}" for index in range(2, order + 1)])
-        return array[None], Layout.of(array[None], 1, ("chunk", *batch, *axes))
-
-    def _describe(self, name: str, layout: Layout, chunk: int) -> None:
-        """Make the array known to Zarr, long enough for this chunk."""
-        where = self.folder / "arrays" / name
-        rows, members = layout.chunk_shape[0], self.run.get("members")
-        needed = (chunk + 1) * rows
-        if members is not None:
-            needed = -(-members // self.run["chunk"]) if "/" in name else members
-        try:
-            found, length = _read_metadata(where)
-        except (OSError, ValueError, KeyError, TypeError):
-            found, length = None, 0
-        if found == layout and length >= needed:
-            return
-        if "/" in name and not (where.parent / "zarr.json").exists():
-            write_durably(where.parent / "zarr.json", GROUP, sync=False)
-        write_durably(where / "zarr.json", layout.metadata(needed), sync=False)
+    def _rows_needed(self, name: str, chunk: int) -> int:
+        """The length of an array that holds this chunk: at once that of the end, where known."""
+        members = self.run.get("members")
+        size = 1 if is_summed(name) else self.run["chunk"]
+        if members is None:
+            return (chunk + 1) * size
+        return -(-members // self.run["chunk"]) if is_summed(name) else members
 
 
 def versions() -> dict[str, str]:
     """What the numbers of a run depend on, to rounding."""
     return {name: metadata.version(name) for name in ("dynagram", "jax")}
-
-
-def _numbered(axes: int) -> tuple[str, ...]:
-    return tuple(f"axis_{index}" for index in range(1, axes + 1))
 
 
 @contextlib.contextmanager
@@ -363,41 +293,3 @@ def _run_table(folder: Path, spec: str) -> dict[str, Any]:
         allowed = f"this version of dynagram reads format {FORMAT}"
         raise InvalidValueError(f"format of {folder}", known[0], allowed)
     return run
-
-
-def _write_inputs(
-    folder: Path, arrays: Mapping[str, np.ndarray], dims: Mapping[str, tuple[str, ...]]
-) -> None:
-    write_durably(folder / "zarr.json", GROUP)
-    for name, array in arrays.items():
-        if array.ndim == 0 or array.size == 0:
-            raise InvalidValueError(f"shape of {name}", array.shape, "at least one axis and entry")
-        layout = Layout.of(array, len(array), dims.get(name, _numbered(array.ndim)))
-        path = folder / name / layout.key(0)
-        path.parent.mkdir(parents=True)
-        write_durably(path, layout.encode(array))
-        write_durably(folder / name / "zarr.json", layout.metadata(len(array)))
-
-
-def _read_metadata(folder: Path) -> tuple[Layout, int]:
-    data = json.loads((folder / "zarr.json").read_bytes())
-    chunk_shape = tuple(data["chunk_grid"]["configuration"]["chunk_shape"])
-    layout = Layout(data["data_type"], chunk_shape, tuple(data["dimension_names"]))
-    length = data["shape"][0]
-    if data != json.loads(layout.metadata(length)):
-        raise ValueError("not as written")
-    return layout, length
-
-
-def _array_digest(array: np.ndarray) -> str:
-    about = f"{array.dtype.name}{list(array.shape)}".encode()
-    little = array.astype(array.dtype.newbyteorder("<"))
-    return _digest(about + little.tobytes())
-
-
-def _canonical(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True).encode()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

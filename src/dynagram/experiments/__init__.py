@@ -65,12 +65,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named experiment: what it shows, where the claim was published, and how to run it."""
+    """A named experiment: what it shows, where the claim was published, and how to run it.
+
+    One that `continues` keeps finished parts in the folder of its settings: stopped and run again
+    with the same settings, it goes on from there.
+    """
 
     name: str
     summary: str
     source: str
     run: Callable[[Settings], Result]
+    continues: bool = False
 
 
 def experiment_names() -> list[str]:

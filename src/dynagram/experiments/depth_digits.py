@@ -113,4 +113,5 @@ EXPERIMENT = Experiment(
     summary="Best depth of trained networks of several widths on digits, against r*·n.",
     source="The Principles of Deep Learning Theory, arXiv:2106.10165v2, (A.73)",
     run=_run,
+    continues=True,
 )

@@ -259,4 +259,5 @@ EXPERIMENT = Experiment(
     summary="escape times of random deep tanh networks scale as ε^−(r−2)",
     source="Rawal & DeWeese, figure 4",
     run=_run,
+    continues=True,
 )

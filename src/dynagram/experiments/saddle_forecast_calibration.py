@@ -247,4 +247,5 @@ EXPERIMENT = Experiment(
     summary="forecast against measured escape steps of random networks",
     source="dynagram's own, on the setting of Rawal & DeWeese, figure 4",
     run=_run,
+    continues=True,
 )

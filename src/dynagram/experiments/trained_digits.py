@@ -273,4 +273,5 @@ EXPERIMENT = Experiment(
     summary="Trained networks on digits: outputs predicted at ∞ and 1/n against measured ones.",
     source="The Principles of Deep Learning Theory, arXiv:2106.10165v2, chapter ∞, corrected",
     run=_run,
+    continues=True,
 )

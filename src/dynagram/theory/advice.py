@@ -102,8 +102,8 @@ def advise(
     the rows of `x`, trained in full batch; without `x`, for one input with (1/n_0) Σ x² = 1.
     `inputs` is n_0, taken from `x`, or else `width`. `residual` adds what skips between hidden
     layers would change; the rest stays about the plain network. Raises `InvalidValueError` with
-    the reason where the activation has no critical initialisation. Cost: milliseconds, plus the
-    NTK of `x` and its eigenvalues, O(N³).
+    the reason where the activation has no critical initialisation, or `residual` no answer. Cost:
+    milliseconds, plus the NTK of `x` and its eigenvalues, O(N³).
 
     >>> advice = advise("relu", width=512, depth=10)
     >>> advice.network.C_W[1], advice.network.lambda_W[1]
@@ -152,8 +152,16 @@ def advise(
         notes=_notes(sigma, flow, point, assumed_inputs=x is None and inputs is None),
         pytorch=to_standard(network, numbers["step"] * numbers["pytorch_factor"]),
         depth_verdict=_depth_verdict(depth, width, numbers.get("optimal_aspect_ratio")),
-        residual=skip_advice(network, typical) if residual else None,
+        residual=_skips(network, typical) if residual else None,
     )
+
+
+def _skips(network: MLP, mean_square: float) -> SkipAdvice:
+    try:
+        return skip_advice(network, mean_square)
+    except InvalidValueError as error:
+        allowed = f"no skip can be advised, as {error}; leave residual out for all other advice"
+        raise InvalidValueError("residual", True, allowed) from error
 
 
 def _depth_verdict(depth: int, width: int, r_star: float | None) -> str:
@@ -283,8 +291,10 @@ def _sizes(network: MLP, flow: TangentFlow, point: CriticalPoint) -> list[Statem
         )
         ratio = optimal_variance(outputs / 2, outputs / 2) / slope
         statements.append(Statement("optimal_aspect_ratio", ratio, meaning, "(A.73)"))
-        best = "r*·n, the depth at that scale for this width"
-        statements.append(Statement("best_depth", ratio * n, best, "(A.73)"))
+        meaning = (
+            "r*·n: the depth at that scale for this width, right to about a factor 2 and no optimum"
+        )
+        statements.append(Statement("depth_scale", ratio * n, meaning, "(A.73)"))
     return statements
 
 

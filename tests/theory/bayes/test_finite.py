@@ -201,6 +201,13 @@ def test_a_test_point_does_not_know_of_the_others():
     )
 
 
+def test_nothing_is_left_to_know_at_a_training_input():
+    found = finite_posterior(MLP([3, 16, 2], "sin", C_b=0.1, C_W=1.6), X[:2], Y, X)
+    np.testing.assert_array_equal(found.std[:2], 0.0)
+    assert np.all(found.std[2] > 0.1)
+    np.testing.assert_allclose(found.mean[:2], Y, rtol=1e-10)
+
+
 def test_outputs_can_be_exchanged():
     network = MLP([3, 12, 8, 2], "sin", 0.1, 1.4)
     one = finite_posterior(network, X[:2], Y, X[2:])

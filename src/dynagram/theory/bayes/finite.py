@@ -29,6 +29,7 @@ from dynagram.theory.bayes.terms import (
 )
 from dynagram.theory.predict import predict
 from dynagram.theory.regime import Regime, Verdict
+from dynagram.theory.spread import output_std
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,7 @@ class FinitePosterior:
     @property
     def std(self) -> Float[np.ndarray, "test outputs"]:
         """Standard deviations at the actual width; nan where the variance comes out negative."""
-        variance = np.einsum("titi->ti", self.covariance)
-        return np.sqrt(np.where(variance >= 0.0, variance, np.nan))
+        return output_std(self.covariance)
 
     @property
     def wiring(self) -> Float[np.ndarray, "test outputs test outputs"]:

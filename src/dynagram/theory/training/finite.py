@@ -16,6 +16,7 @@ from jaxtyping import Float
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.regime import Regime
+from dynagram.theory.spread import output_std
 from dynagram.theory.training.algorithms import Algorithm
 from dynagram.theory.training.contraction import (
     Slots,
@@ -80,11 +81,7 @@ class TrainedPrediction:
     @property
     def std(self) -> Float[np.ndarray, "test outputs"]:
         """Standard deviations at the actual width; nan where the order 1/n makes one negative."""
-        variance = np.einsum("titi->ti", self.covariance)
-        floor = 1e-12 * np.einsum("titi->ti", np.abs(self.covariance_infinite))
-        # At a training input everything cancels to rounding.
-        variance = np.where(np.abs(variance) <= floor + 1e-14, 0.0, variance)
-        return np.sqrt(np.where(variance < 0.0, np.nan, variance))
+        return output_std(self.covariance)
 
 
 def predict_trained(
@@ -105,8 +102,8 @@ def predict_trained(
     1e-4 up to ten samples and 0.015 beyond, where they are averages over quasi-random nodes, with
     what it leaves in the result reported. Needs a smooth activation: at a kink the expansion in
     the step size fails. Cost: the tensors of all N = N_A + N_B samples, then N⁵ multiply-adds in
-    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: a minute and 2 GB; 64 + 64 on an
-    H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
+    the eigenbasis of the training NTK; 16 + 16 samples, depth 4: half a minute and 1.4 GB; 64 + 64
+    on an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
     80 N⁴ numbers, half of that beyond 76 samples.
 
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
