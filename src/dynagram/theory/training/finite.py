@@ -103,8 +103,8 @@ def predict_trained(
     what it leaves in the result reported. Needs a smooth activation: at a kink the expansion in
     the step size fails. Cost: the tensors of all N = N_A + N_B samples, then N⁵ multiply-adds in
     the eigenbasis of the training NTK; 16 + 16 samples, depth 4: half a minute and 1.4 GB; 64 + 64
-    on an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
-    80 N⁴ numbers, half of that beyond 76 samples.
+    on an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory:
+    about 80 N⁴ numbers, half of that beyond 76 samples.
 
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
     >>> x, y, t = [[1.0, -0.4, 0.7]], [[0.9]], [[0.2, -1.3, 0.9]]
