@@ -33,7 +33,7 @@ from dynagram.data import digits, load_array, local_images
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, check_inputs
 from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.in_time import checked_decay
+from dynagram.theory.training.decay import Decay
 from dynagram.theory.training.problem import check_targets
 
 _TABLES = ("network", "data", "training")
@@ -93,7 +93,7 @@ def read_config(path: str | Path) -> Config:
     )
     steps, time = training.get("steps"), training.get("time")
     if steps is not None or time is not None:
-        decay = checked_decay(chosen, steps, time)
+        decay = Decay.checked(chosen, steps, time)
         steps, time = (decay.steps, None) if time is None else (None, decay.time)
     return Config(network, *arrays, chosen.name, chosen.eta, steps, time)
 

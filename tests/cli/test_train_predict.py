@@ -1,8 +1,13 @@
 """`dynagram train-predict`: the numbers of the library, the keys of its JSON, one-line errors."""
 
+import json
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from dynagram.cli import app
+from dynagram.ensembles import trained
 from dynagram.networks import MLP
 from dynagram.theory.training.finite import predict_trained
 from dynagram.theory.training.in_time import predict_in_time
@@ -81,6 +86,19 @@ def test_simulation_stands_beside_the_prediction(answer, run, config):
     printed = run("train-predict", config(), "--simulate", 512).stdout
     assert "measured" in printed
     assert "std 1/n" in printed
+
+
+def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trained, "measure_trained", stopped)
+    result = CliRunner().invoke(app, ["train-predict", str(config()), "--simulate", "64", "--json"])
+    assert result.exit_code == 130
+    found = json.loads(result.stdout)
+    check(found, predict_trained(NETWORK, X, Y, T, eta=0.4))
+    assert "simulation" not in found
+    assert "not kept" in result.stderr
 
 
 def test_refusals_take_one_line(complaint, config, tmp_path):

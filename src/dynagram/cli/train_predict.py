@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,15 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from dynagram.cli.common import console, narrow_table, print_json, print_list, progress_bar, short
+from dynagram.cli.common import (
+    console,
+    narrow_table,
+    print_json,
+    print_list,
+    progress_bar,
+    short,
+    tell,
+)
 from dynagram.cli.options import Json
 
 if TYPE_CHECKING:
@@ -46,7 +55,25 @@ def train_predict(
 
     problem = read_config(config)
     prediction = _predicted(problem, accuracy, seed)
-    measured = None if members is None else _trained(problem, members, seed)
+    show = partial(_show, problem, prediction, as_json)
+    if members is None:
+        show(None)
+        return
+    try:
+        measured = _trained(problem, members, seed)
+    except KeyboardInterrupt:
+        tell("networks trained so far are not kept; the prediction was ready:")
+        show(None)
+        raise
+    show(measured)
+
+
+def _show(
+    problem: Config,
+    prediction: TrainedPrediction,
+    as_json: bool,
+    measured: TrainedMeasurement | None,
+) -> None:
     if as_json:
         print_json(_summary(problem, prediction, measured))
     else:

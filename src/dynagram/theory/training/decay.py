@@ -9,10 +9,15 @@ which the quotients are 0/0, need no special care.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+
+from dynagram.errors import InvalidValueError
+from dynagram.networks import checked_number
+from dynagram.theory.training.algorithms import Algorithm, checked_steps
 
 _TAYLOR_ORDER = 16
 _SMALL = 0.5
@@ -35,6 +40,26 @@ class Decay:
     def flow(cls, time: float) -> Decay:
         """At the time τ."""
         return cls(0.0, 0, time)
+
+    @classmethod
+    def checked(cls, algorithm: Algorithm, steps: object, time: object) -> Decay:
+        """After `steps` of gradient descent or at a `time` of gradient flow, both finite.
+
+        >>> Decay.checked(Algorithm("gd", 0.5), 3, None)
+        Decay(eta=0.5, steps=3, time=1.5)
+        """
+        if algorithm.name == "gd" and algorithm.eta is not None and time is None:
+            count = checked_steps(steps)
+            if math.isfinite(count):
+                return cls.descent(algorithm.eta, int(count))
+            raise InvalidValueError("steps", steps, "finite here; `trained` gives the end")
+        if algorithm.name == "flow" and steps is None:
+            if time is None or time == math.inf:
+                raise InvalidValueError("time", time, "finite here; `trained` gives the end")
+            return cls.flow(checked_number("time", time, "a time must be ≥ 0"))
+        raise InvalidValueError(
+            "algorithm", algorithm.name, "gradient descent takes `steps`, gradient flow a `time`"
+        )
 
     def __call__(self, *rates: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
         """D(r), D[r₁, r₂] or D[r₁, r₂, r₃] of broadcast rates.

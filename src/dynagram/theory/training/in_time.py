@@ -9,15 +9,13 @@ training with time-dependent projectors, for all rows at once. A test output is 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, checked_number
-from dynagram.theory.training.algorithms import Algorithm, checked_steps
+from dynagram.networks import MLP
+from dynagram.theory.training.algorithms import Algorithm
 from dynagram.theory.training.contraction import (
     Slots,
     Tensors,
@@ -90,7 +88,7 @@ def predict_in_time(
     problem = Problem.checked(network, train_x, train_y, test_x)
     chosen = Algorithm.checked(algorithm, eta)
     # What can be refused is refused before the tensors are computed.
-    checked_decay(chosen, steps, time)
+    Decay.checked(chosen, steps, time)
     kernel = from_problem(problem, chosen)
     Frame.of(kernel.Theta, kernel.weights)
     tensors = training_tensors(problem, accuracy=accuracy, seed=seed)
@@ -119,7 +117,7 @@ def trained_in_time(
     [[0.9163]] [[-0.0404]] [[-0.0566]] [-0.0356]
     [[0.9286]] [[0.0146]] [[-0.]] [-0.0347]
     """
-    decay = checked_decay(algorithm, steps, time)
+    decay = Decay.checked(algorithm, steps, time)
     Theta, K = tensors.frozen.Theta[-1], tensors.frozen.K[-1]
     kernel = KernelTraining(Theta, K, problem.train_y, problem.weights, algorithm, problem.notes)
     frame = Frame.of(Theta, problem.weights)
@@ -145,22 +143,6 @@ def trained_in_time(
         means, covariances, mean_error, covariance_error, regime,
     )  # fmt: skip
     return TrainedInTime(decay.time, samples, n)
-
-
-def checked_decay(algorithm: Algorithm, steps: object, time: object) -> Decay:
-    """The decay of errors after `steps` of gradient descent or at `time` of gradient flow."""
-    if algorithm.name == "gd" and algorithm.eta is not None and time is None:
-        count = checked_steps(steps)
-        if math.isfinite(count):
-            return Decay.descent(algorithm.eta, int(count))
-        raise InvalidValueError("steps", steps, "finite here; `trained` gives the end")
-    if algorithm.name == "flow" and steps is None:
-        if time is None or time == math.inf:
-            raise InvalidValueError("time", time, "finite here; `trained` gives the end")
-        return Decay.flow(checked_number("time", time, "a time must be ≥ 0"))
-    raise InvalidValueError(
-        "algorithm", algorithm.name, "gradient descent takes `steps`, gradient flow a `time`"
-    )
 
 
 def projectors_of_all_rows(frame: Frame, decay: Decay) -> Projectors:

@@ -20,8 +20,8 @@ from dynagram.observables.fields import check_differentiable
 from dynagram.observables.ntk import ntk
 from dynagram.precision import float64
 from dynagram.theory.training.algorithms import Algorithm
+from dynagram.theory.training.decay import Decay
 from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.in_time import checked_decay
 from dynagram.theory.training.infinite import KernelTraining
 from dynagram.theory.training.problem import Problem
 from dynagram.theory.training.projectors import (
@@ -126,7 +126,7 @@ def trained_output(
     if math.isinf(found.time):
         parts = _moved(differentials, frame, "t", e, projectors(frame.h, kernel.algorithm))
     else:
-        decay = checked_decay(kernel.algorithm, steps, time)
+        decay = Decay.checked(kernel.algorithm, steps, time)
         parts, inner = (
             _moved(differentials, frame, row, e, finite_time_projectors(frame.h, decay, start))
             for row, start in (("t", np.zeros(1)), ("a", frame.h))
