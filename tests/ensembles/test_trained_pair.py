@@ -1,0 +1,43 @@
+"""What the frozen NTK of a network makes of its training, against the training itself.
+
+A wrong control variate would leave measured means right and only make them noisy, so that it needs
+a test of its own.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dynagram.ensembles.trained_pair import _descent, _frozen_changes, _gradient, pair_data
+from dynagram.networks import MLP
+from dynagram.theory.training.algorithms import Algorithm
+from dynagram.theory.training.decay import Decay
+from dynagram.theory.training.infinite import from_problem
+from dynagram.theory.training.problem import Problem
+
+X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
+Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
+TEST = np.array([[1.5, 1.0, 1.4], [0.2, -1.3, 0.9]])
+ETA = 0.3
+
+
+@pytest.mark.parametrize("steps", [1, 4, None])
+def test_first_order_in_the_fluctuation_of_the_ntk(steps):
+    """What is left of ρ is of second order, 1/√n of it."""
+    network = MLP([3, 2000, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
+    problem = Problem.checked(network, X, Y, TEST)
+    kernel = from_problem(problem, Algorithm("gd", ETA))
+    limit = kernel.at(steps=steps)
+    decay = None if steps is None else Decay.descent(ETA, steps)
+    data = pair_data(problem, kernel, limit, decay, ETA, -1.0)
+    change, left = [], []
+    for seed in range(4):
+        params = network.init(jax.random.key(seed), dtype=jnp.float64)
+        end, _ = _descent(network, params, data, steps or 400, _gradient)
+        z = network.apply(params, data.inputs)
+        rho = np.asarray(end - limit.mean - data.bracket @ z)
+        first, _ = _frozen_changes(network, params, data, z)
+        change.append(rho)
+        left.append(rho - np.asarray(first))
+    assert np.linalg.norm(left) < 0.15 * np.linalg.norm(change)
