@@ -29,8 +29,8 @@ def measure(M: int, N: int, L: int) -> dict:
     """Seconds for all pairs and for the collective sum, peak memory of the process in GB."""
     import numpy as np
 
-    from dynagram.observables.field_state import fields, fixed_readout
-    from dynagram.observables.field_transport import CollectiveTransport, transport_operator
+    from dynagram.observables.fields._state import fields, fixed_readout
+    from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
 
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((N, N)) * math.sqrt(2 / N) for _ in range(L)]

@@ -21,7 +21,7 @@ def empirical(repeats: int) -> dict:
     import jax
 
     from dynagram import MLP
-    from dynagram.observables.ntk import ntk
+    from dynagram.observables.tangents._ntk import ntk
 
     network = MLP([64, 512, 512, 512, 10], "relu", 0.0, 2.0, 0.0, 2.0)
     with jax.enable_x64(True):
@@ -86,7 +86,7 @@ def _plot(rows: list[dict], path) -> None:
     """Seconds against inputs at depth 10 (the cost of N⁴) and against depth at four inputs."""
     import altair
 
-    from dynagram.report.export import save
+    from dynagram.report._export import save
 
     by_samples = [r for r in rows if r["depth"] == 10]
     by_depth = [r for r in rows if r["samples"] == 4]

@@ -24,7 +24,7 @@ CHUNKS = 24
 
 def job(chunk: int = 0):
     from dynagram import MLP
-    from dynagram.ensembles.initial import KernelJob
+    from dynagram.ensembles.initial._metric import KernelJob
 
     network = MLP([3, 30, 30, 30, 1], "tanh", C_b=0.0, C_W=1.0)
     x = np.random.default_rng(0).normal(size=(3, 3))

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from dynagram.networks import MLP
-from dynagram.theory.training.finite import predict_trained
+from dynagram.theory.training._finite import predict_trained
 
 
 def measured(samples, depth):

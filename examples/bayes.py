@@ -2,8 +2,12 @@
 
 import numpy as np
 
+from dynagram.ensembles._exact_posterior import (
+    exact_posterior,
+    finite_posterior,
+    representation_shift,
+)
 from dynagram.networks import MLP
-from dynagram.theory.bayes import exact_posterior, finite_posterior, representation_shift
 
 x = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7]])
 y = np.array([[0.9, 0.3], [-0.5, 1.1]])

@@ -3,8 +3,9 @@
 import numpy as np
 
 from dynagram.activations import activation
-from dynagram.gaussian.scalar import moment
+from dynagram.gaussian._scalar import moment
 from dynagram.networks import MLP
+from dynagram.theory._predict import predict
 from dynagram.theory.criticality import (
     critical_initialisation,
     fixed_points,
@@ -12,7 +13,6 @@ from dynagram.theory.criticality import (
     metric_law,
     single_input,
 )
-from dynagram.theory.predict import predict
 
 
 def line(equation, quantity, printed, found):

@@ -7,7 +7,7 @@ at widths 64 and 256; the combination (4 V(256) − V(64))/3 removes the next or
 import numpy as np
 
 from dynagram.activations import activation
-from dynagram.theory.residual import residual_critical, residual_flow
+from dynagram.theory.skips import residual_critical, residual_flow
 
 DEPTH, MEMBERS, BATCHES = 5, 24_000, 24
 

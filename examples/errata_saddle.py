@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dynagram.networks import MLP
-from dynagram.observables.imbalance import (
+from dynagram.observables._imbalance import (
     homogeneity_deficit,
     imbalance_matrix,
     imbalance_matrix_drift,

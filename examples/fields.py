@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from dynagram.observables.field_metrics import metric_statistics
-from dynagram.observables.field_overlaps import (
+from dynagram.observables.fields._metrics import metric_statistics
+from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     collective_kernel,
     kernel_terms,
     layer_shares,
 )
-from dynagram.observables.field_state import fields, fixed_readout
-from dynagram.observables.field_transport import CollectiveTransport, transport_operator
+from dynagram.observables.fields._state import fields, fixed_readout
+from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
 from dynagram.theory.fields import anchored_run, descend, simulate_one_layer
 
 rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dynagram.activations import activation
-from dynagram.gaussian.scalar import moment
+from dynagram.gaussian._scalar import moment
 
 
 def gauss_hermite(sigma, K, nodes):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dynagram.ensembles.tangent import measure_tangents
+from dynagram.ensembles.initial._tangents import measure_tangents
 from dynagram.networks import MLP
-from dynagram.theory.predict import predict
+from dynagram.theory._predict import predict
 
 LETTERS = ("S", "T", "U")
 x = np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]])

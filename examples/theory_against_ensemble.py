@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from dynagram.comparison import compare
-from dynagram.ensembles.initial import measure_kernels
+from dynagram.ensembles.initial._metric import measure_kernels
 from dynagram.networks import MLP
-from dynagram.theory.next_order import next_order
-from dynagram.theory.predict import predict
+from dynagram.results._comparison import compare
+from dynagram.theory._next_order import next_order
+from dynagram.theory._predict import predict
 
 network = MLP.critical([3, 60, 60, 60, 60, 1], "tanh")
 x = np.array([[1.0, 1.0, 1.0], [0.0, 1.5, -1.0]])  # nearly orthogonal: hard for the first order

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dynagram.ensembles.trained import measure_trained
+from dynagram.ensembles.trained._measure import measure_trained
 from dynagram.networks import MLP
-from dynagram.theory.training.finite import predict_trained
+from dynagram.theory.training._finite import predict_trained
 
 network = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
 x, y = np.array([[1.0, -0.4, 0.7]]), np.array([[0.9]])

@@ -9,13 +9,13 @@ import optax
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.measurement import measure_network
-from dynagram.observables.linearity import held_out_linearity, one_hot
-from dynagram.observables.ntk import ntk_terms
-from dynagram.observables.spectra import weight_spectrum
-from dynagram.observables.virtual_covariance import stationarity
-from dynagram.report.measured import paragraph
-from dynagram.weights import chain
+from dynagram.networks._weights import chain
+from dynagram.observables._measure import measure_network
+from dynagram.observables.gram._linearity import held_out_linearity, one_hot
+from dynagram.observables.gram._virtual_covariance import stationarity
+from dynagram.observables.spectra._spectra import weight_spectrum
+from dynagram.observables.tangents._ntk import ntk_terms
+from dynagram.report.prose._measurement import paragraph
 
 rng = np.random.default_rng(1)
 
@@ -44,7 +44,7 @@ def targets(kind, samples):
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_every_column_by_other_means(kind, monkeypatch):
-    monkeypatch.setattr("dynagram.measurement._LARGEST_BATCH", 11)
+    monkeypatch.setattr("dynagram.observables._measure._LARGEST_BATCH", 11)
     outputs, loss = LOSSES[kind]
     net = weights(6, 9, 8, outputs, bias=kind != "binary")
     x, y = rng.normal(size=(30, 6)), targets(kind, 30)

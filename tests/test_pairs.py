@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
 from dynagram.errors import InvalidValueError
-from dynagram.pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
 
 
 def test_numbers_and_indices_are_inverse_and_in_the_stated_order():

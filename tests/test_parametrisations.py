@@ -10,7 +10,7 @@ import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP
-from dynagram.parametrisations import (
+from dynagram.networks._parametrisations import (
     NTKParametrisation,
     StandardParametrisation,
     from_ntk,

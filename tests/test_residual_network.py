@@ -7,7 +7,7 @@ import pytest
 
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP, BlockChain, ResidualMLP
-from dynagram.theory.frozen import frozen_kernels
+from dynagram.theory._kernels import frozen_kernels
 
 WIDTHS = (3, 7, 7, 7, 5, 2)
 

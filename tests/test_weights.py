@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.weights import chain, load_weights
+from dynagram.networks._weights import chain, load_weights
 
 rng = np.random.default_rng(0)
 

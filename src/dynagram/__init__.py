@@ -10,45 +10,45 @@ if TYPE_CHECKING:
     from dynagram.activations import Activation as Activation
     from dynagram.activations import Kink as Kink
     from dynagram.activations import activation as activation
-    from dynagram.comparison import compare as compare
     from dynagram.config import read_config as read_config
-    from dynagram.ensembles.engine import resume_run as resume_run
-    from dynagram.ensembles.engine import run_job as run_job
-    from dynagram.ensembles.initial import measure_kernels as measure_kernels
-    from dynagram.ensembles.residual import measure_residual as measure_residual
-    from dynagram.ensembles.runs import open_run as open_run
-    from dynagram.ensembles.tangent import measure_tangents as measure_tangents
-    from dynagram.ensembles.train import Training as Training
-    from dynagram.ensembles.train import train_ensemble as train_ensemble
+    from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
+    from dynagram.ensembles.engine._engine import resume_run as resume_run
+    from dynagram.ensembles.engine._engine import run_job as run_job
+    from dynagram.ensembles.initial._metric import measure_kernels as measure_kernels
+    from dynagram.ensembles.initial._skips import measure_residual as measure_residual
+    from dynagram.ensembles.initial._tangents import measure_tangents as measure_tangents
+    from dynagram.ensembles.store._runs import open_run as open_run
+    from dynagram.ensembles.trained._train import Training as Training
+    from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
     from dynagram.errors import DynagramError as DynagramError
-    from dynagram.measurement import measure_network as measure_network
     from dynagram.networks import MLP as MLP
     from dynagram.networks import ResidualMLP as ResidualMLP
-    from dynagram.observables.field_state import fields as fields
-    from dynagram.observables.field_state import fixed_readout as fixed_readout
-    from dynagram.observables.linearity import held_out_linearity as held_out_linearity
-    from dynagram.observables.linearity import target_linearity as target_linearity
-    from dynagram.observables.plateaus import find_plateaus as find_plateaus
-    from dynagram.observables.spectra import weight_spectrum as weight_spectrum
-    from dynagram.theory.advice import advise as advise
-    from dynagram.theory.bayes import exact_posterior as exact_posterior
+    from dynagram.networks._weights import load_weights as load_weights
+    from dynagram.observables._measure import measure_network as measure_network
+    from dynagram.observables._plateaus import find_plateaus as find_plateaus
+    from dynagram.observables.fields._state import fields as fields
+    from dynagram.observables.fields._state import fixed_readout as fixed_readout
+    from dynagram.observables.gram._linearity import held_out_linearity as held_out_linearity
+    from dynagram.observables.gram._linearity import target_linearity as target_linearity
+    from dynagram.observables.spectra._spectra import weight_spectrum as weight_spectrum
+    from dynagram.results._comparison import compare as compare
+    from dynagram.theory._advice import advise as advise
+    from dynagram.theory._kernels import frozen_kernels as frozen_kernels
+    from dynagram.theory._predict import predict as predict
+    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
+    from dynagram.theory._vertex import kernel as kernel
+    from dynagram.theory._vertex import metric_correction as metric_correction
     from dynagram.theory.bayes import finite_posterior as finite_posterior
     from dynagram.theory.bayes import infinite_posterior as infinite_posterior
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
     from dynagram.theory.criticality import critical_points as critical_points
-    from dynagram.theory.frozen import frozen_kernels as frozen_kernels
-    from dynagram.theory.kernels import four_point_vertex as four_point_vertex
-    from dynagram.theory.kernels import kernel as kernel
-    from dynagram.theory.kernels import metric_correction as metric_correction
-    from dynagram.theory.predict import predict as predict
-    from dynagram.theory.residual import predict_residual as predict_residual
-    from dynagram.theory.saddle.escape import escape_times as escape_times
-    from dynagram.theory.saddle.forecast import forecast as forecast
-    from dynagram.theory.saddle.symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.training.finite import predict_trained as predict_trained
-    from dynagram.theory.training.in_time import predict_in_time as predict_in_time
-    from dynagram.theory.training.infinite import infinite_training as infinite_training
-    from dynagram.weights import load_weights as load_weights
+    from dynagram.theory.saddle._escape import escape_times as escape_times
+    from dynagram.theory.saddle._forecast import forecast as forecast
+    from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
+    from dynagram.theory.skips import predict_residual as predict_residual
+    from dynagram.theory.training._finite import predict_trained as predict_trained
+    from dynagram.theory.training._in_time import predict_in_time as predict_in_time
+    from dynagram.theory.training._infinite import infinite_training as infinite_training
 
 __version__ = _version("dynagram")
 
@@ -57,45 +57,45 @@ _PUBLIC = {
     "Activation": "activations",
     "activation": "activations",
     "Kink": "activations",
-    "compare": "comparison",
-    "resume_run": "ensembles.engine",
-    "run_job": "ensembles.engine",
-    "measure_kernels": "ensembles.initial",
-    "measure_residual": "ensembles.residual",
-    "open_run": "ensembles.runs",
-    "measure_tangents": "ensembles.tangent",
-    "train_ensemble": "ensembles.train",
-    "Training": "ensembles.train",
+    "compare": "results._comparison",
+    "resume_run": "ensembles.engine._engine",
+    "run_job": "ensembles.engine._engine",
+    "measure_kernels": "ensembles.initial._metric",
+    "measure_residual": "ensembles.initial._skips",
+    "open_run": "ensembles.store._runs",
+    "measure_tangents": "ensembles.initial._tangents",
+    "train_ensemble": "ensembles.trained._train",
+    "Training": "ensembles.trained._train",
     "DynagramError": "errors",
-    "measure_network": "measurement",
+    "measure_network": "observables._measure",
     "MLP": "networks",
     "ResidualMLP": "networks",
-    "fields": "observables.field_state",
-    "fixed_readout": "observables.field_state",
-    "held_out_linearity": "observables.linearity",
-    "target_linearity": "observables.linearity",
-    "find_plateaus": "observables.plateaus",
-    "weight_spectrum": "observables.spectra",
-    "advise": "theory.advice",
-    "exact_posterior": "theory.bayes",
+    "fields": "observables.fields._state",
+    "fixed_readout": "observables.fields._state",
+    "held_out_linearity": "observables.gram._linearity",
+    "target_linearity": "observables.gram._linearity",
+    "find_plateaus": "observables._plateaus",
+    "weight_spectrum": "observables.spectra._spectra",
+    "advise": "theory._advice",
+    "exact_posterior": "ensembles._exact_posterior",
     "finite_posterior": "theory.bayes",
     "infinite_posterior": "theory.bayes",
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
-    "frozen_kernels": "theory.frozen",
-    "four_point_vertex": "theory.kernels",
-    "kernel": "theory.kernels",
-    "metric_correction": "theory.kernels",
-    "predict": "theory.predict",
-    "escape_times": "theory.saddle.escape",
-    "forecast": "theory.saddle.forecast",
-    "SymmetricNetwork": "theory.saddle.symmetric",
-    "predict_trained": "theory.training.finite",
-    "predict_in_time": "theory.training.in_time",
-    "infinite_training": "theory.training.infinite",
+    "frozen_kernels": "theory._kernels",
+    "four_point_vertex": "theory._vertex",
+    "kernel": "theory._vertex",
+    "metric_correction": "theory._vertex",
+    "predict": "theory._predict",
+    "escape_times": "theory.saddle._escape",
+    "forecast": "theory.saddle._forecast",
+    "SymmetricNetwork": "theory.saddle._symmetric",
+    "predict_trained": "theory.training._finite",
+    "predict_in_time": "theory.training._in_time",
+    "infinite_training": "theory.training._infinite",
     "read_config": "config",
-    "predict_residual": "theory.residual",
-    "load_weights": "weights",
+    "predict_residual": "theory.skips",
+    "load_weights": "networks._weights",
 }
 __all__ = [*_PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -32,9 +32,9 @@ from jaxtyping import Float
 from dynagram.data import digits, load_array, local_images
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, check_inputs
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.decay import Decay
-from dynagram.theory.training.problem import check_targets
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._problem import check_targets
 
 _TABLES = ("network", "data", "training")
 _FILES = ("train_x", "train_y", "test_x", "test_y")

@@ -10,11 +10,11 @@ import functools
 import numpy as np
 import pytest
 
-from dynagram.comparison import compare
-from dynagram.ensembles.statistics import Estimate
+from dynagram.ensembles._exact_posterior import exact_posterior
 from dynagram.networks import MLP
+from dynagram.results._comparison import compare
+from dynagram.results._estimate import Estimate
 from dynagram.theory.bayes import (
-    exact_posterior,
     finite_posterior,
     infinite_posterior,
     representation_shift,

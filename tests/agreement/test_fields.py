@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dynagram.experiments._closure_runs import activations_only, anchored, one_layer, one_step
-from dynagram.experiments._coactivation_runs import Case, run_case
-from dynagram.experiments._fields_digits import parity, zero_or_one
+from dynagram_experiments._closure_runs import activations_only, anchored, one_layer, one_step
+from dynagram_experiments._coactivation_runs import Case, run_case
+from dynagram_experiments._fields_digits import parity, zero_or_one
 
 TASK = zero_or_one(200, 7)
 
@@ -42,7 +42,7 @@ def test_frozen_masks_on_digits():
 
 
 def test_classes_part(monkeypatch):
-    import dynagram.experiments._coactivation_runs as runs
+    import dynagram_experiments._coactivation_runs as runs
 
     monkeypatch.setattr(runs, "STEPS", (0, 60))
     found = run_case(Case("L = 2", "0 vs 1", 2), [7, 8], "<f4")

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.comparison import compare
-from dynagram.ensembles.initial import measure_kernels
-from dynagram.ensembles.statistics import Estimate
+from dynagram.ensembles.initial._metric import measure_kernels
 from dynagram.networks import MLP
-from dynagram.theory.predict import predict
+from dynagram.results._comparison import compare
+from dynagram.results._estimate import Estimate
+from dynagram.theory._predict import predict
 
 # V is known to a few per cent with 30 000 networks; G^{1}, smaller than its error bars for most
 # activations, needs more, and sin and relu have it largest.

@@ -8,11 +8,11 @@ examples/errata_residual.py shows the same for GELU and leaky ReLU.
 import numpy as np
 import pytest
 
-from dynagram.comparison import compare
-from dynagram.ensembles.residual import measure_residual
-from dynagram.ensembles.statistics import Estimate
+from dynagram.ensembles.initial._skips import measure_residual
 from dynagram.networks import ResidualMLP
-from dynagram.theory.residual import predict_residual
+from dynagram.results._comparison import compare
+from dynagram.results._estimate import Estimate
+from dynagram.theory.skips import predict_residual
 
 X = np.array([[1.0, 0.5, -0.3], [0.4, 0.9, 0.6]])
 CASES = {  # C_b and C_W of the blocks, skip

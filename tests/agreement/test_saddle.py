@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram.experiments._saddle_sgd import (
+from dynagram.theory.saddle import BlockNetwork
+from dynagram_experiments._saddle_sgd import (
     coordinate_loss,
     crossing,
     descend,
     stacked,
     widened,
 )
-from dynagram.theory.saddle import BlockNetwork
 
 INPUTS = 4
 

@@ -9,11 +9,11 @@ import functools
 import numpy as np
 import pytest
 
-from dynagram.comparison import compare
-from dynagram.ensembles.statistics import Estimate
-from dynagram.ensembles.tangent import measure_tangents
+from dynagram.ensembles.initial._tangents import measure_tangents
 from dynagram.networks import MLP
-from dynagram.theory.predict import predict
+from dynagram.results._comparison import compare
+from dynagram.results._estimate import Estimate
+from dynagram.theory._predict import predict
 
 INPUTS = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.8, -0.9]])
 NTK = ("H1", "A", "B", "D", "F")

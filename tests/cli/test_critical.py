@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynagram.activations import registered
-from dynagram.report.words import jax_lines, pytorch_lines
+from dynagram.report.prose._initialisation import jax_lines, pytorch_lines
 
 KEYS = [
     "activation",

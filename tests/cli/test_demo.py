@@ -14,7 +14,7 @@ def test_demo_writes_one_offline_page(run, tmp_path):
 
 
 def test_demo_interrupted_leaves_the_old_page(run, tmp_path, monkeypatch):
-    from dynagram.report import initialisation
+    from dynagram.report import _initialisation as initialisation
 
     (tmp_path / "index.html").write_text("old")
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dynagram.networks import MLP, ResidualMLP
-from dynagram.theory.predict import TENSORS
-from dynagram.theory.predict import predict as library_predict
-from dynagram.theory.residual import predict_residual
+from dynagram.theory._predict import TENSORS
+from dynagram.theory._predict import predict as library_predict
+from dynagram.theory.skips import predict_residual
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import dynagram.experiments as experiments
+import dynagram_experiments as experiments
 from dynagram.cli import app
-from dynagram.experiments import Experiment, Result, Settings, Statement
-from dynagram.experiments._kept import Kept
+from dynagram_experiments import Experiment, Result, Settings, Statement
+from dynagram_experiments._kept import Kept
 
 KEPT = "finished parts are kept in {folder}: the same command continues from them"
 NOTHING = "nothing was kept: with --output DIR a run that was stopped continues"
@@ -16,7 +16,7 @@ NOTHING = "nothing was kept: with --output DIR a run that was stopped continues"
 
 def fake(passed):
     def run(settings):
-        from dynagram.report.export import alt
+        from dynagram.report._export import alt
 
         rows = alt.Data(values=[{"x": 1, "y": settings.seed}])
         chart = alt.Chart(rows).mark_point().encode(x="x:Q", y="y:Q")

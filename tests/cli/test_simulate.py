@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dynagram.cli import app
-from dynagram.cli.archives import LETTERS
+from dynagram.cli._archives import LETTERS
 
 NETWORK = ["--widths", "3,160,150,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
 RATES = ["--lambda-b", "0.5", "--lambda-w", "1,2,1.5"]
@@ -110,7 +110,7 @@ def test_simulate_interrupted_leaves_the_old_file(run, files, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     (tmp_path / "out.npz").write_text("old")
-    monkeypatch.setattr("dynagram.ensembles.simulation.InitialJob.run_chunk", interrupted)
+    monkeypatch.setattr("dynagram.ensembles.initial._simulation.InitialJob.run_chunk", interrupted)
     arguments = ["--inputs", files / "x.npy", *SMALL, "--tensors", "V,B"]
     result = run("simulate", *arguments, "-o", tmp_path / "out.npz")
     assert result.exit_code == 130

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.blocks import measure_signal, tune_blocks
+from dynagram.ensembles.initial._blocks import measure_signal, tune_blocks
 from dynagram.errors import DynagramError
 from dynagram.networks import BlockChain
-from dynagram.theory.residual import balanced_skip, balanced_strength, next_signal
+from dynagram.theory.skips import balanced_skip, balanced_strength, next_signal
 
 N = 32
 

@@ -10,16 +10,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dynagram.ensembles import engine
-from dynagram.ensembles.batches import moments_of
-from dynagram.ensembles.engine import run_job
-from dynagram.ensembles.executors import Workers, open_workers
-from dynagram.ensembles.initial import KernelJob, measure_kernels
-from dynagram.ensembles.jobs import FailedMember, pack, toml_table
-from dynagram.ensembles.progress import Progress, WorstError, worst_relative_error
-from dynagram.ensembles.statistics import Estimate, Moments
+from dynagram.ensembles._jobs import FailedMember, pack, toml_table
+from dynagram.ensembles.engine import _engine as engine
+from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.engine._executors import Workers, open_workers
+from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
+from dynagram.ensembles.initial._batches import moments_of
+from dynagram.ensembles.initial._metric import KernelJob, measure_kernels
 from dynagram.errors import AccuracyError, DynagramError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
+from dynagram.results._estimate import Estimate, Moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,6 +402,6 @@ def test_kernels_in_chunks_are_those_measured_at_once():
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr("dynagram.ensembles.executors._PATIENCE", 1)
+    monkeypatch.setattr("dynagram.ensembles.engine._executors._PATIENCE", 1)
     with pytest.raises(InvalidValueError, match="no Dask scheduler answers"):
         open_workers("tcp://127.0.0.1:9")

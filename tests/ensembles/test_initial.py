@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dynagram.comparison import compare
-from dynagram.ensembles.initial import measure_kernels
-from dynagram.ensembles.sample import SAMPLERS
+from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles.initial._sample import SAMPLERS
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.results._comparison import compare
 
 # Fewer members from weights: they cost n times more each.
 MEMBERS = {"metric": 60_000, "weights": 20_000}

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.sample import SAMPLERS, sample_metrics, square_root
+from dynagram._pairs import pairs_to_matrix
+from dynagram.ensembles.initial._sample import SAMPLERS, sample_metrics, square_root
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
-from dynagram.pairs import pairs_to_matrix
 
 
 def collect(network, x, **options):

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import zarr
 
-from dynagram.ensembles import durable
-from dynagram.ensembles.batches import moments_of
-from dynagram.ensembles.durable import Lock, RunError, write_durably
-from dynagram.ensembles.engine import resume_run, run_job
-from dynagram.ensembles.jobs import pack, toml_table
-from dynagram.ensembles.records import DamagedChunkError
-from dynagram.ensembles.runs import open_run
-from dynagram.ensembles.store import RunStore
+from dynagram.ensembles._jobs import pack, toml_table
+from dynagram.ensembles.engine._engine import resume_run, run_job
+from dynagram.ensembles.initial._batches import moments_of
+from dynagram.ensembles.store import _durable as durable
+from dynagram.ensembles.store._durable import Lock, RunError, write_durably
+from dynagram.ensembles.store._records import DamagedChunkError
+from dynagram.ensembles.store._runs import open_run
+from dynagram.ensembles.store._store import RunStore
 from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError
 
 

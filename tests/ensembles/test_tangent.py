@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dynagram.ensembles.initial import measure_kernels
-from dynagram.ensembles.tangent import TENSORS, measure_tangents, sample_tangents
+from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles.initial._tangents import TENSORS, measure_tangents, sample_tangents
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 

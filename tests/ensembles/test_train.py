@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, Training, train_ensemble
-from dynagram.ensembles.train import TrainingJob
+from dynagram.ensembles.trained._train import TrainingJob
 from dynagram.networks import ResidualMLP
-from dynagram.observables.ntk import ntk
+from dynagram.observables.tangents._ntk import ntk
 
 RNG = np.random.default_rng(7)
 NET = MLP([3, 5, 5, 2], "tanh", 0.1, 1.2, lambda_b=[0.5, 1.0, 2.0], lambda_W=[1.0, 2.0, 3.0])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, Training, train_ensemble
-from dynagram.ensembles.engine import run_job
-from dynagram.ensembles.train import TrainingJob
+from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.trained._train import TrainingJob
 from dynagram.errors import DynagramError
 
 RNG = np.random.default_rng(3)

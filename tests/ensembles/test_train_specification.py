@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, Training
-from dynagram.ensembles.train import TrainingJob, recorded_steps, train_ensemble
-from dynagram.ensembles.training.losses import checked_targets
+from dynagram.ensembles.trained._losses import checked_targets
+from dynagram.ensembles.trained._train import TrainingJob, recorded_steps, train_ensemble
 from dynagram.errors import DynagramError
 from dynagram.networks import ResidualMLP
 

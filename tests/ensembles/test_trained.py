@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.trained import measure_trained
+from dynagram.ensembles.trained._measure import measure_trained
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.trained_pair import _descent, _frozen_changes, _gradient, pair_data
+from dynagram.ensembles.trained._pairs import _descent, _frozen_changes, _gradient, pair_data
 from dynagram.networks import MLP
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.decay import Decay
-from dynagram.theory.training.infinite import from_problem
-from dynagram.theory.training.problem import Problem
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._infinite import from_problem
+from dynagram.theory.training._problem import Problem
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])

@@ -11,15 +11,15 @@ import pytest
 
 from dynagram.data import Dataset
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.experiments import Settings, experiment
-from dynagram.experiments import _minibatch as minibatch
-from dynagram.experiments import gram_grokking as grokking
-from dynagram.experiments import gram_layerwise_linearity as layerwise
-from dynagram.experiments import gram_random_labels as random_labels
-from dynagram.experiments import gram_staircase as staircase
-from dynagram.experiments import gram_swissroll as swissroll
-from dynagram.experiments import gram_whitening as whitening
 from dynagram.networks import MLP
+from dynagram_experiments import Settings, experiment
+from dynagram_experiments import _minibatch as minibatch
+from dynagram_experiments import gram_grokking as grokking
+from dynagram_experiments import gram_layerwise_linearity as layerwise
+from dynagram_experiments import gram_random_labels as random_labels
+from dynagram_experiments import gram_staircase as staircase
+from dynagram_experiments import gram_swissroll as swissroll
+from dynagram_experiments import gram_whitening as whitening
 
 
 def shrink(monkeypatch, module, **constants):

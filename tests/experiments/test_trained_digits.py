@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram.experiments import Settings, trained_digits
-from dynagram.experiments._kept import Kept
-from dynagram.experiments.trained_digits import Comparison, Plan, judged
+from dynagram_experiments import Settings, trained_digits
+from dynagram_experiments._kept import Kept
+from dynagram_experiments.trained_digits import Comparison, Plan, judged
 
 WIDTHS = (64, 128, 256)
 

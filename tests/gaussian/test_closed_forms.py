@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dynagram.activations import activation
-from dynagram.gaussian.closed_forms import closed_form, closed_kernel
-from dynagram.gaussian.two_point import _conditional_quadrature, _series, two_point
+from dynagram.gaussian._closed_forms import closed_form, closed_kernel
+from dynagram.gaussian._two_point import _conditional_quadrature, _series, two_point
 
 NAMES = [
     "linear", "relu", "leaky_relu(0.3)", "abs", "relu2", "sin", "cos", "exp", "erf", "erf(0.7)",

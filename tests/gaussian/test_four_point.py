@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.families import PairFamily, TwoPoint, contract, curvature
-from dynagram.gaussian.four_point import FourPoint, wick_covariance
-from dynagram.gaussian.scalar import moment
-from dynagram.pairs import matrix_to_pairs, pair_indices, pair_numbers
+from dynagram.gaussian._families import PairFamily, TwoPoint, contract, curvature
+from dynagram.gaussian._four_point import FourPoint, wick_covariance
+from dynagram.gaussian._scalar import moment
 
 VALUES = ((0, 0), (0, 0))
 X = np.array(

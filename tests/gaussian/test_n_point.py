@@ -5,8 +5,8 @@ import pytest
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.n_point import n_point
-from dynagram.gaussian.wick import wick
+from dynagram.gaussian._n_point import n_point
+from dynagram.gaussian._wick import wick
 
 COVARIANCE = np.array(
     [[1.0, 0.5, 0.3, -0.2], [0.5, 1.2, 0.2, 0.1], [0.3, 0.2, 0.8, 0.4], [-0.2, 0.1, 0.4, 0.9]]

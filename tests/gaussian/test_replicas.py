@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dynagram.gaussian.replicas import ReplicaMean
+from dynagram.gaussian._replicas import ReplicaMean
 
 VALUES = np.random.default_rng(0).normal(5.0, 1.0, (8, 3, 3))
 

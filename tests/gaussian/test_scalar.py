@@ -13,7 +13,7 @@ from scipy.special import erfc, ndtr
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.scalar import hermite_polynomial, kernel_derivative, moment
+from dynagram.gaussian._scalar import hermite_polynomial, kernel_derivative, moment
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "criticality.json").read_text())
 VARIANCES = np.array([0.5, 1.0, 2.0])

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dynagram._precision import float64
 from dynagram.activations import activation, registered
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.kernel_map import kernel_step
-from dynagram.gaussian.kernel_tiles import Tiling
-from dynagram.gaussian.quadrature import panel_rule
-from dynagram.gaussian.scalar import moment
-from dynagram.gaussian.two_point import (
+from dynagram.gaussian._kernel_map import kernel_step
+from dynagram.gaussian._kernel_tiles import Tiling
+from dynagram.gaussian._quadrature import panel_rule
+from dynagram.gaussian._scalar import moment
+from dynagram.gaussian._two_point import (
     _conditional_quadrature,
     _series,
     cross_average,
     two_point,
     two_point_matrix,
 )
-from dynagram.precision import float64
 
 ALIASES = {"identity", "silu", "perceptron", "relu_squared", "square", "cube"}
 NAMES = [name for name in registered() if name not in ALIASES]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.wick import (
+from dynagram.gaussian._wick import (
     cumulants_from_moments,
     joint_cumulant,
     joint_moment,

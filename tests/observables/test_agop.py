@@ -6,7 +6,7 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.observables.agop import (
+from dynagram.observables.gram._agop import (
     agop,
     backward_covariances,
     feature_ansatz,
@@ -39,7 +39,7 @@ def test_batches_do_not_matter(getkey, monkeypatch):
     net = MLP([3, 6, 2], "tanh", C_b=0.3, C_W=1.5)
     params, x = net.init(getkey()), rng.normal(size=(11, 3))
     whole = backward_covariances(net, params, x)
-    monkeypatch.setattr("dynagram.observables.agop._NUMBERS_AT_ONCE", 60)
+    monkeypatch.setattr("dynagram.observables.gram._agop._NUMBERS_AT_ONCE", 60)
     for a, b in zip(backward_covariances(net, params, x), whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.observables.collapse import CollapseTracker, collapse
+from dynagram.observables._collapse import CollapseTracker, collapse
 
 rng = np.random.default_rng(9)
 

@@ -8,9 +8,9 @@ from jax.extend.core import jaxprs_in_params
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
-from dynagram.observables.ddntk import ddntk, ddntk_patterns, function_ddntk, output_pairs
-from dynagram.observables.dntk import dntk, function_dntk
-from dynagram.observables.ntk import ntk
+from dynagram.observables.tangents._ddntk import ddntk, ddntk_patterns, function_ddntk, output_pairs
+from dynagram.observables.tangents._dntk import dntk, function_dntk
+from dynagram.observables.tangents._ntk import ntk
 
 RATES = {"lambda_b": [0.5, 1.2, 0.3, 0.8], "lambda_W": [1.3, 0.6, 0.9, 1.1]}
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.observables.field_alignment import (
+from dynagram.observables.fields._alignment import (
     class_contrast,
     kernel_target_alignment,
     rayleigh_quotient,
     residual_in_top,
 )
-from dynagram.observables.field_overlaps import coactivation, collective_kernel
-from dynagram.observables.field_state import fields, fixed_readout
+from dynagram.observables.fields._overlaps import coactivation, collective_kernel
+from dynagram.observables.fields._state import fields, fixed_readout
 
 M = 40
 RNG = np.random.default_rng(3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynagram.networks import MLP
-from dynagram.observables.field_overlaps import (
+from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     coactivation,
     collective_kernel,
@@ -14,8 +14,8 @@ from dynagram.observables.field_overlaps import (
     kernel_terms,
     layer_shares,
 )
-from dynagram.observables.field_state import fields, fixed_readout
-from dynagram.observables.ntk import ntk_terms
+from dynagram.observables.fields._state import fields, fixed_readout
+from dynagram.observables.tangents._ntk import ntk_terms
 
 RNG = np.random.default_rng(7)
 X, UNSEEN = RNG.standard_normal((5, 4)), RNG.standard_normal((5, 4))

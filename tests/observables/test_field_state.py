@@ -7,7 +7,7 @@ import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
-from dynagram.observables.field_state import fields, fixed_readout
+from dynagram.observables.fields._state import fields, fixed_readout
 
 WIDTHS = {1: (6, 9), 2: (6, 9, 7), 3: (6, 9, 7, 8), 4: (6, 8, 8, 8, 8), 5: (6, 8, 9, 7, 8, 6)}
 

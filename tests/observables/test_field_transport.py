@@ -5,11 +5,11 @@ import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP
-from dynagram.observables.field_metrics import metric_statistics
-from dynagram.observables.field_operators import ScaledIdentity, Sum
-from dynagram.observables.field_overlaps import coactivation, conjugate_correlators
-from dynagram.observables.field_state import fields, fixed_readout
-from dynagram.observables.field_transport import (
+from dynagram.observables.fields._metrics import metric_statistics
+from dynagram.observables.fields._operators import ScaledIdentity, Sum
+from dynagram.observables.fields._overlaps import coactivation, conjugate_correlators
+from dynagram.observables.fields._state import fields, fixed_readout
+from dynagram.observables.fields._transport import (
     CollectiveTransport,
     Pullback,
     coactivation_projector,

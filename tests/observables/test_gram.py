@@ -9,8 +9,9 @@ import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
-from dynagram.observables.agop import random_rotation
-from dynagram.observables.gram import (
+from dynagram.observables._nulls import rotation_overlap, spectrum_of
+from dynagram.observables.gram._agop import random_rotation
+from dynagram.observables.gram._gram import (
     check_pair,
     check_rows,
     effective_rank,
@@ -20,8 +21,7 @@ from dynagram.observables.gram import (
     unfold_weights,
     weight_gram,
 )
-from dynagram.observables.nulls import rotation_overlap, spectrum_of
-from dynagram.observables.virtual_covariance import (
+from dynagram.observables.gram._virtual_covariance import (
     GramTracker,
     gram_law,
     stationarity,

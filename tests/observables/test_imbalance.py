@@ -8,7 +8,7 @@ import pytest
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
-from dynagram.observables.imbalance import (
+from dynagram.observables._imbalance import (
     half_squared_error,
     homogeneity_deficit,
     imbalance,

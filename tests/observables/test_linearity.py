@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.observables.factor import FeatureFactor
-from dynagram.observables.linearity import (
+from dynagram.observables.gram._factor import FeatureFactor
+from dynagram.observables.gram._linearity import (
     TrivialLinearityWarning,
     held_out_linearity,
     one_hot,
     target_linearity,
 )
-from dynagram.observables.surrogate import target_surrogate
+from dynagram.observables.gram._surrogate import target_surrogate
 
 rng = np.random.default_rng(11)
 

@@ -7,8 +7,8 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
-from dynagram.observables.fields import check_differentiable, gradients
-from dynagram.observables.ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
+from dynagram.observables.tangents._ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
+from dynagram.observables.tangents._signals import check_differentiable, gradients
 
 RATES = {"lambda_b": [0.5, 1.2, 0.3, 0.8], "lambda_W": [1.3, 0.6, 0.9, 1.1]}
 

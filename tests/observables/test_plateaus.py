@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import DynagramError
-from dynagram.observables.plateaus import find_plateaus
+from dynagram.observables._plateaus import find_plateaus
 
 T = np.arange(3000.0)
 STAGES = 1 / (1 + np.exp((T - 1000) / 30)) + 0.5 / (1 + np.exp((T - 2000) / 30))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.observables.population import gaussian_batch
-from dynagram.observables.signal import small_signal
+from dynagram.observables._population import gaussian_batch
+from dynagram.observables._signal import small_signal
 from dynagram.theory.saddle import BlockNetwork, SymmetricNetwork
-from dynagram.theory.saddle.flow import gaussian_nodes, output
-from dynagram.theory.saddle.reduced import coordinates, scalar_problem
+from dynagram.theory.saddle._flow import gaussian_nodes, output
+from dynagram.theory.saddle._reduced import coordinates, scalar_problem
 
 INPUTS = 5
 

@@ -10,7 +10,7 @@ import pytest
 from dynagram.activations import activation
 from dynagram.errors import DynagramError
 from dynagram.networks import Layer
-from dynagram.observables.signal import bottleneck_layers, small_signal
+from dynagram.observables._signal import bottleneck_layers, small_signal
 
 
 def problem(name="tanh", outputs=2, seed=0):

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.observables.agop import random_rotation
-from dynagram.observables.power_law import fit_power_law
-from dynagram.observables.random_matrices import (
+from dynagram.observables.gram._agop import random_rotation
+from dynagram.observables.spectra._power_law import fit_power_law
+from dynagram.observables.spectra._random_matrices import (
     gaussian_eigenvalues,
     marchenko_pastur_density,
     marchenko_pastur_distribution,
     marchenko_pastur_edges,
     marchenko_pastur_median,
 )
-from dynagram.observables.spectra import weight_spectrum
+from dynagram.observables.spectra._spectra import weight_spectrum
 
 rng = np.random.default_rng(5)
 SHAPES = [(256, 64), (128, 128), (64, 300), (40, 33)]

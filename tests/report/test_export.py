@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, MissingExtraError
-from dynagram.report.export import check_plot_path, save
-from dynagram.report.figures import flow
+from dynagram.report._export import check_plot_path, save
+from dynagram.report._figures import flow
 
 
 @pytest.fixture
@@ -51,4 +51,4 @@ def test_missing_extra_is_one_line_with_the_command(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'dynagram\[report\]'"):
-        __import__("dynagram.report.export")
+        __import__("dynagram.report._export")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import vl_convert
 
-from dynagram.report.figures import flow, phase_plane, theory_and_ensemble
-from dynagram.report.theme import DARK, LIGHT
+from dynagram.report._figures import flow, phase_plane, theory_and_ensemble
+from dynagram.report._theme import DARK, LIGHT
 
 LAYERS = np.arange(1, 5)
 

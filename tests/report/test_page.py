@@ -5,8 +5,8 @@ import re
 
 import numpy as np
 
-from dynagram.report.figures import flow
-from dynagram.report.page import Code, Figure, Notice, Section, Table, Text, render
+from dynagram.report._figures import flow
+from dynagram.report._page import Code, Figure, Notice, Section, Table, Text, render
 
 
 def embedded(page: str) -> dict:

@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from dynagram.report.recipes import in_words, optax_recipe, per_layer_text, pytorch_recipe
-from dynagram.theory.advice import advise
+from dynagram.report.prose._recipes import in_words, optax_recipe, per_layer_text, pytorch_recipe
+from dynagram.theory._advice import advise
 
 
 @pytest.fixture(scope="module", params=["tanh", "gelu"])

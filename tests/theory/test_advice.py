@@ -7,12 +7,12 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import ResidualMLP
-from dynagram.theory.advice import advise
+from dynagram.theory._advice import advise
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.frozen import frozen_kernels
+from dynagram.theory.criticality._tangent_laws import scale_invariant_tangents
 from dynagram.theory.information import optimal_aspect_ratio
-from dynagram.theory.residual import predict_residual
-from dynagram.theory.tangent_laws import scale_invariant_tangents
+from dynagram.theory.skips import predict_residual
 
 X = np.array([[1.2, -0.3, 0.8], [-0.5, 1.1, 0.4], [0.9, 0.7, -1.3], [-1.0, -0.6, 0.2]])
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.wick import joint_cumulant, wick
+from dynagram.gaussian._wick import joint_cumulant, wick
 from dynagram.networks import MLP
-from dynagram.theory.correlators import (
+from dynagram.theory._next_order import next_order
+from dynagram.theory._predict import predict
+from dynagram.theory.statistics._correlators import (
     MetricCumulants,
     averaged_covariance,
     connected_correlator,
     correlator,
     metric_cumulants,
 )
-from dynagram.theory.exact import exact_metric
-from dynagram.theory.next_order import next_order
-from dynagram.theory.predict import predict
+from dynagram.theory.statistics._exact import exact_metric
 
 TWO = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
 

@@ -10,7 +10,8 @@ from scipy.integrate import quad
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.couplings import (
+from dynagram.theory._predict import predict
+from dynagram.theory.statistics._couplings import (
     QuarticAction,
     integrated_out,
     inverse,
@@ -19,7 +20,6 @@ from dynagram.theory.couplings import (
     next_propagator,
     running_quadratic,
 )
-from dynagram.theory.predict import predict
 
 TANH = activation("tanh")
 THREE = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9], [0.2, -0.7, 0.9, -0.4]])

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dynagram.comparison import compare
-from dynagram.ensembles.initial import measure_kernels
+from dynagram.ensembles.initial._metric import measure_kernels
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian.wick import pairings
+from dynagram.gaussian._wick import pairings
 from dynagram.networks import MLP
+from dynagram.results._comparison import compare
 from dynagram.theory.criticality import exact_metric_moments
-from dynagram.theory.exact import (
+from dynagram.theory.statistics._exact import (
     double_scaling,
     exact_metric,
     linear_four_point,

@@ -5,9 +5,9 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.theory._predict import predict
+from dynagram.theory._vertex import four_point_vertex, kernel, metric_correction
 from dynagram.theory.criticality import single_input
-from dynagram.theory.kernels import four_point_vertex, kernel, metric_correction
-from dynagram.theory.predict import predict
 
 X = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
 ENTRIES = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 1), (1, 1, 1, 1)]

@@ -7,8 +7,8 @@ import pytest
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.learning_rates import depth_scaled_rates, network_shares, ntk_shares
-from dynagram.theory.tangent_single import network_tangents
+from dynagram.theory.criticality._one_input_tangents import network_tangents
+from dynagram.theory.criticality._rates import depth_scaled_rates, network_shares, ntk_shares
 
 
 def shares_of(name, depth, lambda_b, lambda_W, mean_square=1.0):

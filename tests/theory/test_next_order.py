@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dynagram._pairs import pair_indices
 from dynagram.activations import activation, registered
-from dynagram.comparison import compare
-from dynagram.ensembles.initial import measure_kernels
+from dynagram.ensembles.initial._metric import measure_kernels
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.pairs import pair_indices
+from dynagram.results._comparison import compare
+from dynagram.theory._next_order import _LayerAverages, next_order
+from dynagram.theory._predict import predict
 from dynagram.theory.criticality import single_input
-from dynagram.theory.exact import exact_metric, linear_four_point
-from dynagram.theory.next_order import _LayerAverages, next_order
-from dynagram.theory.predict import predict
+from dynagram.theory.statistics._exact import exact_metric, linear_four_point
 
 TWO = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
 THREE = np.concatenate([TWO, [[0.2, -0.7, 0.9, -0.4]]])

@@ -5,13 +5,17 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian.two_point import two_point_matrix
+from dynagram.gaussian._two_point import two_point_matrix
 from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.criticality import critical_initialisation, from_gamma, to_gamma
-from dynagram.theory.frozen import frozen_kernels
-from dynagram.theory.learning_rates import depth_scaled_rates
-from dynagram.theory.ntk_pairs import angle_ntk, gamma_ntk, small_separation_ntk
-from dynagram.theory.tangent_single import network_tangents
+from dynagram.theory.criticality._one_input_tangents import network_tangents
+from dynagram.theory.criticality._rates import depth_scaled_rates
+from dynagram.theory.criticality._two_input_tangents import (
+    angle_ntk,
+    gamma_ntk,
+    small_separation_ntk,
+)
 
 HYPER = {
     "C_b": (0.1, 0.2, 0.05, 0.1, 0.0, 0.3),

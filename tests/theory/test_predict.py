@@ -8,7 +8,7 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.predict import TENSORS, predict
+from dynagram.theory._predict import TENSORS, predict
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/tangents_two_inputs.json").read_text())
 X = np.array([[1.0, 0.5, -0.7, 0.3], [0.4, -1.1, 0.2, 0.9]])

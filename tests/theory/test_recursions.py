@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from dynagram.activations import activation
-from dynagram.gaussian.families import TwoPoint
-from dynagram.gaussian.four_point import MODES, FourPoint
+from dynagram.gaussian._families import TwoPoint
+from dynagram.gaussian._four_point import MODES, FourPoint
 from dynagram.networks import MLP
-from dynagram.theory import recursions
-from dynagram.theory.predict import predict
-from dynagram.theory.training.finite import predict_trained
+from dynagram.theory import _recursions as recursions
+from dynagram.theory._predict import predict
+from dynagram.theory.training._finite import predict_trained
 
 INPUTS = np.random.default_rng(0).standard_normal((4, 3))
 NETWORK = MLP([3, 8, 16, 1], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.3, lambda_W=0.7)

@@ -6,14 +6,14 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.tangent_laws import (
+from dynagram.theory.criticality._one_input_tangents import single_input_tangents
+from dynagram.theory.criticality._tangent_laws import (
     dimensionless_ratios,
     off_critical_ntk,
     ratio_laws,
     scale_invariant_tangents,
     tangent_laws,
 )
-from dynagram.theory.tangent_single import single_input_tangents
 
 LETTERS = ("K", "Theta", *"VDFBA")
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.gaussian._one_input import joint_average
 from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     mean_square,
@@ -12,8 +13,7 @@ from dynagram.theory.criticality import (
     perpendicular_source,
     perpendicular_susceptibility,
 )
-from dynagram.theory.criticality.averages import joint_average
-from dynagram.theory.tangent_single import network_tangents, single_input_tangents
+from dynagram.theory.criticality._one_input_tangents import network_tangents, single_input_tangents
 
 LAYERS = np.arange(1, 51)
 CRITICAL = {"C_b": 0.0, "lambda_b": 0.8 / LAYERS, "lambda_W": 1.5, "C_W": 1.0}

@@ -5,16 +5,16 @@ registry holds the usual ones by name; a user's own callable becomes one through
 which finds its kinks, parity, homogeneity and growth numerically.
 """
 
-from dynagram.activations import catalogue as catalogue
-from dynagram.activations.analysis import analyse as analyse
-from dynagram.activations.core import MAX_ORDER as MAX_ORDER
-from dynagram.activations.core import Activation as Activation
-from dynagram.activations.core import Homogeneity as Homogeneity
-from dynagram.activations.core import Kink as Kink
-from dynagram.activations.core import ScalarFunction as ScalarFunction
-from dynagram.activations.core import both_sides as both_sides
-from dynagram.activations.core import padded_size as padded_size
-from dynagram.activations.core import product_activation as product_activation
-from dynagram.activations.registry import activation as activation
-from dynagram.activations.registry import register as register
-from dynagram.activations.registry import registered as registered
+from dynagram.activations import _catalogue as _catalogue
+from dynagram.activations._analysis import analyse as analyse
+from dynagram.activations._core import MAX_ORDER as MAX_ORDER
+from dynagram.activations._core import Activation as Activation
+from dynagram.activations._core import Homogeneity as Homogeneity
+from dynagram.activations._core import Kink as Kink
+from dynagram.activations._core import ScalarFunction as ScalarFunction
+from dynagram.activations._core import both_sides as both_sides
+from dynagram.activations._core import padded_size as padded_size
+from dynagram.activations._core import product_activation as product_activation
+from dynagram.activations._registry import activation as activation
+from dynagram.activations._registry import register as register
+from dynagram.activations._registry import registered as registered

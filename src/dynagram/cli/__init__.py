@@ -14,17 +14,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dynagram.cli.advise import advise
-from dynagram.cli.compare import compare
-from dynagram.cli.critical import critical
-from dynagram.cli.demo import demo
-from dynagram.cli.escape import escape
-from dynagram.cli.forecast import forecast, plateaus
-from dynagram.cli.measure import measure
-from dynagram.cli.predict import predict
-from dynagram.cli.reproduce import reproduce
-from dynagram.cli.simulate import simulate
-from dynagram.cli.train_predict import train_predict
+from dynagram.cli._advise import advise
+from dynagram.cli._compare import compare
+from dynagram.cli._critical import critical
+from dynagram.cli._demo import demo
+from dynagram.cli._escape import escape
+from dynagram.cli._forecast import forecast, plateaus
+from dynagram.cli._measure import measure
+from dynagram.cli._predict import predict
+from dynagram.cli._reproduce import reproduce
+from dynagram.cli._simulate import simulate
+from dynagram.cli._train_predict import train_predict
 from dynagram.errors import DynagramError
 
 # Newer typer carries its own copy of click: this finds the base class in either.

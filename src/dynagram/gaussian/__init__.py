@@ -1,0 +1,1 @@
+"""Expectations under Gaussian distributions: closed forms, series, quadrature, each with errors."""

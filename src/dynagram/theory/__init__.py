@@ -1,0 +1,1 @@
+"""What the effective theory predicts from a specification alone; nothing here samples."""

@@ -7,8 +7,9 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.theory._predict import predict
 from dynagram.theory.bayes import finite_posterior, log_evidence, training_kernel
-from dynagram.theory.bayes.terms import (
+from dynagram.theory.bayes._terms import (
     Dual,
     blocks_of,
     covariance_terms,
@@ -17,8 +18,7 @@ from dynagram.theory.bayes.terms import (
     mean_terms,
     wiring_terms,
 )
-from dynagram.theory.couplings import next_action, next_propagator
-from dynagram.theory.predict import predict
+from dynagram.theory.statistics._couplings import next_action, next_propagator
 
 X = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7], [0.9, -0.2, 0.5]])
 Y = np.array([[0.9, 0.3], [-0.5, 1.1]])

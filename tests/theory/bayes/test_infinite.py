@@ -7,6 +7,7 @@ from scipy.stats import multivariate_normal
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.bayes import (
     infinite_posterior,
     kernel_log_evidence,
@@ -16,7 +17,6 @@ from dynagram.theory.bayes import (
     log_predictive_density,
     training_kernel,
 )
-from dynagram.theory.frozen import frozen_kernels
 
 X = np.array([[1.0, 0.4], [-0.3, 0.9], [0.7, 0.8], [-1.1, 0.2]])
 Y = np.array([[1.0, 0.3], [-0.6, 1.2]])

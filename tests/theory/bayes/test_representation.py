@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from dynagram._pairs import pairs_to_matrix
 from dynagram.activations import activation
-from dynagram.gaussian.families import PairFamily, TwoPoint
+from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.networks import MLP
-from dynagram.pairs import pairs_to_matrix
+from dynagram.theory._predict import predict
 from dynagram.theory.bayes import association, conditional_metric, representation_shift
-from dynagram.theory.bayes.representation import pulled_back
-from dynagram.theory.correlators import MetricCumulants, metric_cumulants
-from dynagram.theory.predict import predict
+from dynagram.theory.bayes._representation import pulled_back
+from dynagram.theory.statistics._correlators import MetricCumulants, metric_cumulants
 
 X = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7], [0.9, -0.2, 0.5]])
 Y = np.array([[0.9, 0.3], [-0.5, 1.1]])

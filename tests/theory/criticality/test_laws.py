@@ -19,7 +19,7 @@ from dynagram.theory.criticality import (
     single_input,
     vertex_law,
 )
-from dynagram.theory.criticality.flow import kernel_flow
+from dynagram.theory.criticality._flow import kernel_flow
 
 DEEP = 8000
 NOT_ODD = "perturbed_identity(0.5,-1)"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.observables.field_state import fields, fixed_readout
+from dynagram.observables.fields._state import fields, fixed_readout
 from dynagram.theory.fields import (
     activation_updates,
     anchored_run,
@@ -12,8 +12,8 @@ from dynagram.theory.fields import (
     descend,
     output_update,
 )
-from dynagram.theory.fields.anchored import CARRIED
-from dynagram.theory.fields.descent import gradient_step
+from dynagram.theory.fields._anchored import CARRIED
+from dynagram.theory.fields._descent import gradient_step
 
 RNG = np.random.default_rng(12)
 X, UNSEEN, Y = RNG.standard_normal((10, 6)), RNG.standard_normal((10, 6)), RNG.random(10)

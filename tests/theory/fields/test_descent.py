@@ -9,7 +9,7 @@ import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, Layer
-from dynagram.observables.field_state import fields, fixed_readout
+from dynagram.observables.fields._state import fields, fixed_readout
 from dynagram.theory.fields import descend
 
 RNG = np.random.default_rng(4)
@@ -64,7 +64,7 @@ def test_learning_rates_of_the_network():
 
 def test_the_step_size_bound():
     """One linear layer: the loss falls just below M/λ_max(K) and grows just above it."""
-    from dynagram.observables.field_overlaps import collective_kernel
+    from dynagram.observables.fields._overlaps import collective_kernel
 
     net, params = fixed_readout(WEIGHTS[:1], "linear")
     bound = 8 / np.linalg.eigvalsh(collective_kernel(fields(net, params, X)))[-1]

@@ -9,8 +9,8 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
-from dynagram.observables.field_state import fields, fixed_readout
-from dynagram.observables.field_transport import CollectiveTransport, transport_operator
+from dynagram.observables.fields._state import fields, fixed_readout
+from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
 from dynagram.theory.fields import (
     activation_updates,
     conjugate_updates,
@@ -18,7 +18,7 @@ from dynagram.theory.fields import (
     loss_gradient,
     output_update,
 )
-from dynagram.theory.fields.descent import gradient_step
+from dynagram.theory.fields._descent import gradient_step
 
 N, M = 24, 5
 RNG = np.random.default_rng(11)

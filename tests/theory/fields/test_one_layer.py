@@ -5,7 +5,7 @@ import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
-from dynagram.observables.field_state import fields, fixed_readout
+from dynagram.observables.fields._state import fields, fixed_readout
 from dynagram.theory.fields import descend, simulate_one_layer
 
 RNG = np.random.default_rng(9)

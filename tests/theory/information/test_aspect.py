@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.criticality import exact_metric_moments, single_input
-from dynagram.theory.frozen import frozen_kernels
 from dynagram.theory.information import (
     complexity_count,
     equal_norm_information,
@@ -23,7 +23,7 @@ from dynagram.theory.information import (
     trained_information,
     truncated_information,
 )
-from dynagram.theory.residual import residual_flow
+from dynagram.theory.skips import residual_flow
 
 OUTPUTS = (2, 10, 100, 1000)
 TABLE = {

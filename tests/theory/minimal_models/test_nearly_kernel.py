@@ -17,7 +17,7 @@ from dynagram.theory.minimal_models import (
     trained_kernel_prediction,
     trained_weights,
 )
-from dynagram.theory.minimal_models.nearly_kernel import descent_weights
+from dynagram.theory.minimal_models._nearly_kernel import descent_weights
 
 TRAIN, ROWS, PARAMETERS = 3, 5, 7
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from dynagram.comparison import compare
-from dynagram.ensembles.statistics import Moments
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.observables.ntk import ntk
+from dynagram.observables.tangents._ntk import ntk
+from dynagram.results._comparison import compare
+from dynagram.results._estimate import Moments
 from dynagram.theory.minimal_models import (
     QuadraticModel,
     descend,

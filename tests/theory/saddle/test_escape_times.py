@@ -23,7 +23,7 @@ from dynagram.theory.saddle import (
     reduced_path,
     universal_time,
 )
-from dynagram.theory.saddle.flow import gaussian_nodes
+from dynagram.theory.saddle._flow import gaussian_nodes
 
 
 def balanced(sigma, depth, epsilon, **options):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dynagram.errors import DynagramError
-from dynagram.experiments._plateau_training import draw_plateau, measured_escape
 from dynagram.networks import Layer
-from dynagram.theory.saddle.forecast import forecast
+from dynagram.theory.saddle._forecast import forecast
+from dynagram_experiments._plateau_training import draw_plateau, measured_escape
 
 RATE = 0.05
 

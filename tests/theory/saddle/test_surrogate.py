@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from dynagram.errors import DynagramError
-from dynagram.theory.saddle.surrogate import LinearTask, linear_map, surrogate_escape
+from dynagram.theory.saddle._surrogate import LinearTask, linear_map, surrogate_escape
 
 
 def problem(outputs=1, inputs=4, widths=(6, 5), scale=0.2, seed=0, samples=60):

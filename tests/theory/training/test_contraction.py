@@ -12,14 +12,14 @@ import itertools
 import numpy as np
 import pytest
 
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.contraction import Slots, cubic_coefficients, linear_coefficients
-from dynagram.theory.training.covariance import covariance_parts
-from dynagram.theory.training.decay import Decay
-from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.in_time import parts_in_time, projectors_of_all_rows
-from dynagram.theory.training.mean import mean_parts
-from dynagram.theory.training.projectors import projectors
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._contraction import Slots, cubic_coefficients, linear_coefficients
+from dynagram.theory.training._covariance import covariance_parts
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._eigenbasis import Frame
+from dynagram.theory.training._in_time import parts_in_time, projectors_of_all_rows
+from dynagram.theory.training._mean import mean_parts
+from dynagram.theory.training._projectors import projectors
 
 TRAIN, TEST, OUTPUTS = 3, 2, 2
 N = TRAIN + TEST
@@ -197,7 +197,7 @@ def test_against_brute_force(algorithm):
 
 def test_shifted_means_are_those_of_the_infinite_width_formulas():
     """The parts "H1": first derivatives of (10.40), (10.41) along G^{1} and H^{1}."""
-    from dynagram.theory.training.infinite import KernelTraining
+    from dynagram.theory.training._infinite import KernelTraining
 
     def at(step):
         kernel = KernelTraining(

@@ -10,9 +10,9 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.finite import predict_trained, trained, training_tensors
-from dynagram.theory.training.problem import Problem
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._finite import predict_trained, trained, training_tensors
+from dynagram.theory.training._problem import Problem
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden/trained.json").read_text())
 TRAIN = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
@@ -138,7 +138,7 @@ def test_only_the_last_layer_trained():
     assert np.max(np.abs(found.mean_parts["ΔNTK"])) > 1e-3
     # Then Ĥ = Ĝ and z_β(T) is Gaussian given the hidden layer: mean Ĝ_β Ĝ⁻¹ y, and the average
     # over hidden layers to second order in ΔĜ needs V alone (06 §17.6).
-    from dynagram.theory.predict import predict
+    from dynagram.theory._predict import predict
 
     tensors = predict(net, np.concatenate([TRAIN, TESTS[2:]]), ("K", "V"), accuracy=1e-8)
     K, V = tensors["K"][-1], tensors["V"][-1]

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from dynagram.networks import MLP
-from dynagram.theory.frozen import frozen_kernels
-from dynagram.theory.training.finite import predict_trained
-from dynagram.theory.training.generalisation import (
+from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory.training._finite import predict_trained
+from dynagram.theory.training._generalisation import (
     expected_cross_entropy,
     expected_loss,
     infinite_loss,
 )
-from dynagram.theory.training.infinite import infinite_training
-from dynagram.theory.training.polation import interpolate, robustness
+from dynagram.theory.training._infinite import infinite_training
+from dynagram.theory.training._interpolation import interpolate, robustness
 
 NET = MLP([3, 200, 2], "tanh", C_b=0.1, C_W=1.3)
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])

@@ -8,17 +8,17 @@ from scipy.linalg import expm
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.contraction import Slots, cubic_coefficients, linear_coefficients
-from dynagram.theory.training.decay import Decay
-from dynagram.theory.training.finite import trained, training_tensors
-from dynagram.theory.training.frame import Frame
-from dynagram.theory.training.in_time import predict_in_time, trained_in_time
-from dynagram.theory.training.infinite import from_problem
-from dynagram.theory.training.mean import mean_parts
-from dynagram.theory.training.per_network import linearised_output, trained_output
-from dynagram.theory.training.problem import Problem
-from dynagram.theory.training.projectors import finite_time_projectors, projectors
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._contraction import Slots, cubic_coefficients, linear_coefficients
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._eigenbasis import Frame
+from dynagram.theory.training._finite import trained, training_tensors
+from dynagram.theory.training._in_time import predict_in_time, trained_in_time
+from dynagram.theory.training._infinite import from_problem
+from dynagram.theory.training._mean import mean_parts
+from dynagram.theory.training._one_network import linearised_output, trained_output
+from dynagram.theory.training._problem import Problem
+from dynagram.theory.training._projectors import finite_time_projectors, projectors
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])

@@ -10,10 +10,10 @@ from scipy.linalg import expm
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.frozen import frozen_kernels
-from dynagram.theory.training.algorithms import Algorithm, step_sizes
-from dynagram.theory.training.infinite import KernelTraining, infinite_training
-from dynagram.theory.training.problem import Problem
+from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory.training._algorithms import Algorithm, step_sizes
+from dynagram.theory.training._infinite import KernelTraining, infinite_training
+from dynagram.theory.training._problem import Problem
 
 PEER = json.loads((Path(__file__).parents[2] / "golden/neural_tangents_training.json").read_text())
 NET = MLP([3, 40, 40, 2], "tanh", C_b=0.1, C_W=1.3, lambda_b=0.4, lambda_W=0.8)

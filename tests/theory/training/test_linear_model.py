@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dynagram.networks import MLP, Layer
-from dynagram.theory.training.linear_model import linear_model
-from dynagram.theory.training.per_network import linearised_output
+from dynagram.theory.training._linear_model import linear_model
+from dynagram.theory.training._one_network import linearised_output
 
 NET = MLP([3, 9, 8, 2], "gelu", C_b=0.1, C_W=1.3, lambda_b=0.4, lambda_W=1.1)
 PARAMS = NET.init(jax.random.key(3))

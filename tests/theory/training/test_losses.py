@@ -6,9 +6,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from dynagram.errors import InvalidValueError
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.infinite import KernelTraining
-from dynagram.theory.training.losses import kernel_descent, kernel_flow
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._infinite import KernelTraining
+from dynagram.theory.training._losses import kernel_descent, kernel_flow
 
 RNG = np.random.default_rng(3)
 ROOT = RNG.normal(size=(6, 9))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.projectors import inverting_tensors, projectors
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._projectors import inverting_tensors, projectors
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(2, 2))

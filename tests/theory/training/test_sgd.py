@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.theory.training.algorithms import Algorithm
-from dynagram.theory.training.infinite import KernelTraining
-from dynagram.theory.training.sgd import stochastic_moments
+from dynagram.theory.training._algorithms import Algorithm
+from dynagram.theory.training._infinite import KernelTraining
+from dynagram.theory.training._sgd import stochastic_moments
 
 RNG = np.random.default_rng(4)
 ROOT = RNG.normal(size=(5, 8))

@@ -5,9 +5,9 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.predict import predict
-from dynagram.theory.training import tensors
-from dynagram.theory.training.tensors import NEEDED, output_tensors
+from dynagram.theory._predict import predict
+from dynagram.theory.training import _tensors as tensors
+from dynagram.theory.training._tensors import NEEDED, output_tensors
 
 NETWORK = MLP([2, 8, 1], "tanh", C_b=0.1, C_W=1.2)
 

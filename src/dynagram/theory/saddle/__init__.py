@@ -5,46 +5,46 @@
 shift an escape; `classify` where an activation stands.
 """
 
-from dynagram.theory.saddle.block_law import drive_constant as drive_constant
-from dynagram.theory.saddle.block_law import leading_block_time as leading_block_time
-from dynagram.theory.saddle.blocks import BlockNetwork as BlockNetwork
-from dynagram.theory.saddle.blocks import BlockPath as BlockPath
-from dynagram.theory.saddle.blocks import block_escape as block_escape
-from dynagram.theory.saddle.blocks import block_loss as block_loss
-from dynagram.theory.saddle.blocks import block_path as block_path
-from dynagram.theory.saddle.blocks import block_velocity as block_velocity
-from dynagram.theory.saddle.classes import ActivationClass as ActivationClass
-from dynagram.theory.saddle.classes import classify as classify
-from dynagram.theory.saddle.clocks import Clock as Clock
-from dynagram.theory.saddle.clocks import clock as clock
-from dynagram.theory.saddle.escape import EscapeTimes as EscapeTimes
-from dynagram.theory.saddle.escape import escape_times as escape_times
-from dynagram.theory.saddle.escape_times import balanced_escape_time as balanced_escape_time
-from dynagram.theory.saddle.escape_times import bottleneck as bottleneck
-from dynagram.theory.saddle.escape_times import critical_depth_time as critical_depth_time
-from dynagram.theory.saddle.escape_times import leading_escape_time as leading_escape_time
-from dynagram.theory.saddle.escape_times import (
+from dynagram.theory.saddle._block_law import drive_constant as drive_constant
+from dynagram.theory.saddle._block_law import leading_block_time as leading_block_time
+from dynagram.theory.saddle._blocks import BlockNetwork as BlockNetwork
+from dynagram.theory.saddle._blocks import BlockPath as BlockPath
+from dynagram.theory.saddle._blocks import block_escape as block_escape
+from dynagram.theory.saddle._blocks import block_loss as block_loss
+from dynagram.theory.saddle._blocks import block_path as block_path
+from dynagram.theory.saddle._blocks import block_velocity as block_velocity
+from dynagram.theory.saddle._classes import ActivationClass as ActivationClass
+from dynagram.theory.saddle._classes import classify as classify
+from dynagram.theory.saddle._clocks import Clock as Clock
+from dynagram.theory.saddle._clocks import clock as clock
+from dynagram.theory.saddle._escape import EscapeTimes as EscapeTimes
+from dynagram.theory.saddle._escape import escape_times as escape_times
+from dynagram.theory.saddle._flow import Coordinates as Coordinates
+from dynagram.theory.saddle._homotopy import Homotopy as Homotopy
+from dynagram.theory.saddle._homotopy import escape_homotopy as escape_homotopy
+from dynagram.theory.saddle._homotopy import homotopy_slope as homotopy_slope
+from dynagram.theory.saddle._homotopy import homotopy_time as homotopy_time
+from dynagram.theory.saddle._laws import balanced_escape_time as balanced_escape_time
+from dynagram.theory.saddle._laws import bottleneck as bottleneck
+from dynagram.theory.saddle._laws import critical_depth_time as critical_depth_time
+from dynagram.theory.saddle._laws import leading_escape_time as leading_escape_time
+from dynagram.theory.saddle._laws import (
     next_to_leading_escape_time as next_to_leading_escape_time,
 )
-from dynagram.theory.saddle.flow import Coordinates as Coordinates
-from dynagram.theory.saddle.homotopy import Homotopy as Homotopy
-from dynagram.theory.saddle.homotopy import escape_homotopy as escape_homotopy
-from dynagram.theory.saddle.homotopy import homotopy_slope as homotopy_slope
-from dynagram.theory.saddle.homotopy import homotopy_time as homotopy_time
-from dynagram.theory.saddle.profiles import chain_moment as chain_moment
-from dynagram.theory.saddle.profiles import profile_escape_times as profile_escape_times
-from dynagram.theory.saddle.profiles import profile_integral as profile_integral
-from dynagram.theory.saddle.profiles import profile_rates as profile_rates
-from dynagram.theory.saddle.reduced import ScalarPath as ScalarPath
-from dynagram.theory.saddle.reduced import reduced_escape_time as reduced_escape_time
-from dynagram.theory.saddle.reduced import reduced_escape_times as reduced_escape_times
-from dynagram.theory.saddle.reduced import reduced_path as reduced_path
-from dynagram.theory.saddle.stability import Growth as Growth
-from dynagram.theory.saddle.stability import LoopGain as LoopGain
-from dynagram.theory.saddle.stability import fastest_growth as fastest_growth
-from dynagram.theory.saddle.stability import loop_gain as loop_gain
-from dynagram.theory.saddle.symmetric import SymmetricNetwork as SymmetricNetwork
-from dynagram.theory.saddle.universality import Correction as Correction
-from dynagram.theory.saddle.universality import escape_ratio as escape_ratio
-from dynagram.theory.saddle.universality import first_correction as first_correction
-from dynagram.theory.saddle.universality import universal_time as universal_time
+from dynagram.theory.saddle._profiles import chain_moment as chain_moment
+from dynagram.theory.saddle._profiles import profile_escape_times as profile_escape_times
+from dynagram.theory.saddle._profiles import profile_integral as profile_integral
+from dynagram.theory.saddle._profiles import profile_rates as profile_rates
+from dynagram.theory.saddle._reduced import ScalarPath as ScalarPath
+from dynagram.theory.saddle._reduced import reduced_escape_time as reduced_escape_time
+from dynagram.theory.saddle._reduced import reduced_escape_times as reduced_escape_times
+from dynagram.theory.saddle._reduced import reduced_path as reduced_path
+from dynagram.theory.saddle._stability import Growth as Growth
+from dynagram.theory.saddle._stability import LoopGain as LoopGain
+from dynagram.theory.saddle._stability import fastest_growth as fastest_growth
+from dynagram.theory.saddle._stability import loop_gain as loop_gain
+from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
+from dynagram.theory.saddle._universality import Correction as Correction
+from dynagram.theory.saddle._universality import escape_ratio as escape_ratio
+from dynagram.theory.saddle._universality import first_correction as first_correction
+from dynagram.theory.saddle._universality import universal_time as universal_time

@@ -1,0 +1,119 @@
+"""Activations by name, by `package.module:function`, or from a callable."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import os
+import re
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any
+
+from dynagram.activations._analysis import analyse
+from dynagram.activations._core import Activation
+from dynagram.errors import InvalidTypeError, InvalidValueError
+
+_REGISTRY: dict[str, Callable[..., Activation]] = {}
+
+
+def register(name: str, *aliases: str):
+    """Decorator: register a factory of activations under `name` and `aliases`."""
+
+    def add(factory: Callable[..., Activation]) -> Callable[..., Activation]:
+        made: dict[str, Activation] = {}
+
+        @functools.cache
+        def cached(*parameters: float) -> Activation:
+            # By name: `elu`, `elu(1)` and `elu(1.0)` are one object, equal and cached as one.
+            sigma = factory(*parameters)
+            return made.setdefault(sigma.name, sigma)
+
+        for key in (name, *aliases):
+            _REGISTRY[key] = cached
+        return cached
+
+    return add
+
+
+def registered() -> list[str]:
+    """The names `activation` knows, sorted."""
+    return sorted(_REGISTRY)
+
+
+def activation(spec: str | Callable[..., Any] | Activation) -> Activation:
+    """The activation meant by a name, `name(parameters)`, `package.module:function` or callable.
+
+    >>> from dynagram.activations import activation
+    >>> activation("leaky_relu(0.2)").homogeneity
+    Homogeneity(degree=1, plus=1.0, minus=-0.2)
+    >>> import jax.numpy as jnp
+    >>> activation(lambda z: jnp.maximum(z, 0)).kinks
+    (Kink(location=0.0, jumps=(0.0, 1.0)),)
+    """
+    if isinstance(spec, Activation):
+        return spec
+    if not isinstance(spec, str):
+        return _from_callable(spec)
+    if ":" in spec:
+        return _from_callable(_import_callable(spec), spec)
+    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*(?:\(([^()]*)\))?\s*", spec)
+    if match is None:
+        raise InvalidValueError(
+            "activation", spec, "expected a name, name(number, …) or package.module:function"
+        )
+    name, text = match.group(1), match.group(2)
+    if name not in _REGISTRY:
+        near = get_close_matches(name.lower(), registered(), n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(registered())}"
+        raise InvalidValueError("activation", spec, f"unknown activation; {hint}")
+    try:
+        parameters = [float(part) for part in text.split(",")] if text and text.strip() else []
+    except ValueError as error:
+        raise InvalidValueError("activation", spec, "parameters must be numbers") from error
+    if not all(math.isfinite(value) for value in parameters):
+        raise InvalidValueError("activation", spec, "parameters must be finite")
+    try:
+        return _REGISTRY[name](*parameters)
+    except TypeError as error:
+        raise InvalidValueError(
+            "activation", spec, f"{name} does not take these numbers"
+        ) from error
+
+
+def _from_callable(function: Any, name: str | None = None) -> Activation:
+    if not callable(function):
+        raise InvalidTypeError("activation", function, "expected a name or a callable")
+    label = name or getattr(function, "__qualname__", type(function).__name__)
+    try:
+        hash(function)
+    except TypeError:  # caches are keyed by the function: give it one that can be a key
+        return analyse(lambda z: function(z), label, anonymous=name is None)
+    return _analysed(function, label, name is None)
+
+
+@functools.lru_cache(maxsize=128)
+def _analysed(function: Callable[..., Any], name: str, anonymous: bool) -> Activation:
+    return analyse(function, name, anonymous=anonymous)
+
+
+def _import_callable(spec: str) -> Callable[..., Any]:
+    module_name, _, attribute = spec.partition(":")
+    here = os.getcwd()  # a script's own folder is on the path, the folder of a command is not
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        target: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidValueError("activation", spec, f"cannot be imported: {error}") from error
+    finally:
+        if added:
+            sys.path.remove(here)
+    if not callable(target):
+        raise InvalidTypeError("activation", spec, "is not callable")
+    return target

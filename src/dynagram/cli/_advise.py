@@ -1,0 +1,119 @@
+"""`dynagram advise`: how to initialise and train a network of this activation, width and depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column
+from rich.text import Text
+
+from dynagram.cli._options import ActivationName, Json
+from dynagram.cli._output import console, narrow_table, print_json, print_list, short
+from dynagram.data import load_array
+
+if TYPE_CHECKING:
+    from dynagram.theory._advice import Advice
+else:
+    Advice = object  # imported when the command runs, so that --help stays quick
+
+
+def advise(
+    activation: ActivationName,
+    width: Annotated[int, typer.Option(help="Neurons in a hidden layer.")],
+    depth: Annotated[int, typer.Option(help="Weight matrices: hidden layers and one.")],
+    outputs: Annotated[int, typer.Option(help="Outputs of the network.")] = 1,
+    loss: Annotated[str, typer.Option(help="mse or cross-entropy.")] = "mse",
+    data: Annotated[
+        Path | None, typer.Option(help="A .npy file of training inputs, one a row, for the step.")
+    ] = None,
+    residual: Annotated[
+        bool, typer.Option("--residual", help="Also tell what skip connections would change.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """How to initialise and train this network: variances, learning rates, what to expect.
+
+    Without data the step is that of one input with a mean square of 1 per component. The depth is
+    held against the width: L/n against r*, the expected fluctuations, and with --residual skips.
+    """
+    from dynagram.theory._advice import advise as find_advice
+
+    x = None if data is None else load_array(data, "--data")
+    # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
+    inputs = width if x is None else None
+    advice = find_advice(
+        activation, width, depth,
+        outputs=outputs, inputs=inputs, loss=loss, x=x, residual=residual,
+    )  # fmt: skip
+    if as_json:
+        print_json(_as_json(advice))
+    else:
+        _print(advice)
+
+
+def _as_json(advice: Advice) -> dict[str, Any]:
+    from dynagram.report.prose._recipes import optax_recipe, pytorch_recipe
+
+    standard = advice.pytorch
+    return {
+        "network": advice.network.to_toml(),
+        "loss": advice.loss,
+        "class": advice.point.kind,
+        "statements": {
+            statement.name: {
+                "value": statement.value,
+                "meaning": statement.meaning,
+                "equation": statement.equation,
+            }
+            for statement in advice.statements
+        },
+        "sweet_spot": advice.sweet_spot,
+        "depth_verdict": advice.depth_verdict,
+        "residual": None if advice.residual is None else vars(advice.residual),
+        "regime": {
+            "verdict": advice.regime.verdict,
+            "reasons": advice.regime.reasons,
+            "numbers": advice.regime.numbers,
+        },
+        "notes": advice.notes,
+        "standard_parametrisation": {
+            name: getattr(standard, name) for name in ("std_b", "std_W", "rate_b", "rate_W")
+        },
+        "pytorch": pytorch_recipe(advice),
+        "optax": optax_recipe(advice),
+    }
+
+
+def _print(advice: Advice) -> None:
+    from dynagram.report.prose._recipes import (
+        in_words,
+        optax_recipe,
+        per_layer_text,
+        pytorch_recipe,
+    )
+
+    out, network = console(), advice.network
+    table = narrow_table(Column("quantity", no_wrap=True), Column("value", no_wrap=True), "formula")
+    for statement in advice.statements:
+        value = statement.value
+        shown = per_layer_text(value) if isinstance(value, tuple) else short(value)
+        table.add_row(statement.name, shown, Text(f"{statement.meaning}  {statement.equation}"))
+    out.print(
+        f"[bold]{network.activation.name}[/bold], depth {network.depth}, width "
+        f"{network.widths[1]}, outputs {network.widths[-1]}, loss {advice.loss}"
+    )
+    out.print(table)
+    out.print()
+    out.print(in_words(advice), markup=False)
+    out.print(f"Is the depth right for the width? {advice.depth_verdict}.")
+    if advice.residual is not None:
+        skips = str(advice.residual)
+        out.print(f"What would skips change? {skips[0].upper()}{skips[1:]}.", markup=False)
+    out.print(f"Can the 1/n theory be used here? [bold]{advice.regime.verdict}[/bold]")
+    print_list(out, (*advice.regime.reasons, *advice.notes))
+    out.print("\n[bold]PyTorch[/bold], after the model is built")
+    print(pytorch_recipe(advice))
+    out.print("\n[bold]JAX[/bold] with optax, parameters as a list of (W, b), W of shape (in, out)")
+    print(optax_recipe(advice))

@@ -1,0 +1,228 @@
+"""The answer of `dynagram critical` as JSON, as text for people, and as a figure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from dynagram.activations import Activation
+from dynagram.cli._critical_answer import Answer
+from dynagram.cli._output import console, print_list, short, tell
+from dynagram.report.prose._initialisation import (
+    jax_lines,
+    paragraph,
+    pytorch_lines,
+    without_criticality,
+)
+from dynagram.theory.criticality import (
+    CriticalPoint,
+    kernel_law,
+    parallel_susceptibility,
+    perpendicular_susceptibility,
+    single_input,
+)
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    keys = ("activation", "class", "C_b", "C_W", "K_star", "chi_parallel", "chi_perp")
+    data: dict[str, Any] = dict.fromkeys((*keys, "exponents", "notes"))
+    data |= {"activation": answer.sigma.name, "class": "none", "notes": list(answer.notes)}
+    if answer.points:
+        point = answer.points[0]
+        parallel, perpendicular = _factors(point, answer.sigma)
+        data |= {
+            "class": point.kind,
+            "C_b": point.C_b,
+            "C_W": point.C_W,
+            "K_star": point.K_star,
+            "chi_parallel": parallel,
+            "chi_perp": perpendicular,
+            "exponents": asdict(point.exponents),
+        }
+    else:
+        data["notes"].append(without_criticality(answer.reason))
+    if answer.given is not None and answer.phase is not None:
+        data["given"] = {
+            "C_b": answer.given[0],
+            "C_W": answer.given[1],
+            "phase": answer.phase.verdict,
+            "reason": answer.phase.reason,
+            "fixed_points": [
+                {
+                    "K": fixed.K,
+                    "chi_parallel": fixed.chi_parallel,
+                    "chi_perp": fixed.chi_perpendicular,
+                    "xi_parallel": fixed.xi_parallel,
+                    "xi_perp": fixed.xi_perpendicular,
+                    "stability": fixed.stability,
+                }
+                for fixed in answer.fixed_points
+            ],
+        }
+    if answer.at_depth is not None:
+        data["at_depth"] = answer.at_depth
+    return data
+
+
+def _factors(point: CriticalPoint, sigma: Activation) -> tuple[float, float]:
+    """χ∥ and χ⊥ at the critical point; any K where all are fixed."""
+    K = 1.0 if point.K_star is None else point.K_star
+    return (
+        float(parallel_susceptibility(sigma, K, point.C_W)),
+        float(perpendicular_susceptibility(sigma, K, point.C_W)),
+    )
+
+
+def print_answer(answer: Answer) -> None:
+    out = console()
+    table = Table(show_header=False, box=None, pad_edge=False, title_justify="left")
+    table.title = f"[bold]{answer.sigma.name}[/bold]"
+    for label, value in _rows(answer):
+        table.add_row(label, value)
+    out.print(table)
+    out.print()
+    out.print(paragraph(answer.points[0]) if answer.points else without_criticality(answer.reason))
+    print_list(out, answer.notes)
+    if answer.given is not None:
+        _print_given(answer)
+    if answer.at_depth is not None:
+        _print_depth(answer.at_depth)
+    if answer.critical is not None:
+        out.print("\n[bold]PyTorch[/bold], the critical initialisation")
+        print(pytorch_lines(*answer.critical))
+        out.print("\n[bold]JAX[/bold], the same (flax and others take these initialisers)")
+        print(jax_lines(*answer.critical))
+
+
+def _rows(answer: Answer) -> list[tuple[str, str]]:
+    if not answer.points:
+        return [("class", "none: no critical initialisation")]
+    point = answer.points[0]
+    powers = point.exponents
+    parallel, perpendicular = _factors(point, answer.sigma)
+    name = point.stability if point.kind in point.stability else f"{point.kind}, {point.stability}"
+    rows = [
+        ("class", name),
+        ("C_b  bias variance", f"{point.C_b:.10g}"),
+        ("C_W  weight variance × fan-in", f"{point.C_W:.10g}"),
+        ("K*   fixed point", "every K" if point.K_star is None else f"{point.K_star:.10g}"),
+        ("χ∥, χ⊥  factors per layer", f"{parallel:.10g}, {perpendicular:.10g}"),
+        ("ξ∥, ξ⊥  correlation depths", "∞, ∞ (powers of the depth ℓ instead)"),
+    ]
+    laws = [
+        ("K", powers.p_0, "signal variance"),
+        ("δ∥", powers.p_parallel, "difference of norms"),
+        ("δ⊥", powers.p_perpendicular, "squared distance"),
+        ("V", powers.p_V, "four-point vertex"),
+    ]
+    if point.kind == "half-stable":
+        laws = []
+        rows.append(("depth laws", "only after thousands of layers, see below"))
+    rows += [
+        (f"{symbol:<4} {meaning}", f"~ ℓ^{-power + 0.0:.4g}")
+        for symbol, power, meaning in laws
+        if power is not None
+    ]
+    for other in answer.points[1:]:
+        rows.append(
+            (
+                "also critical",
+                f"(C_b, C_W) = ({other.C_b:.6g}, {other.C_W:.6g}), K* = {short(other.K_star)}, "
+                f"{other.stability}",
+            )
+        )
+    return rows
+
+
+def _print_given(answer: Answer) -> None:
+    assert answer.given is not None
+    assert answer.phase is not None
+    out, (C_b, C_W) = console(), answer.given
+    out.print(
+        f"\n[bold]Your choice C_b = {C_b:.6g}, C_W = {C_W:.6g}: {answer.phase.verdict}[/bold]"
+    )
+    out.print(f"{answer.phase.reason}.", markup=False)
+    if answer.points:
+        point = answer.points[0]
+        out.print(
+            f"Distance from the critical point: C_b {C_b - point.C_b:+.4g}, "
+            f"C_W {100 * (C_W / point.C_W - 1):+.3g} %."
+        )
+    if not answer.fixed_points:
+        return
+    table = Table("fixed point K", "χ∥", "χ⊥", "ξ∥ (layers)", "ξ⊥ (layers)", "")
+    for fixed in answer.fixed_points:
+        table.add_row(
+            "every K" if fixed.K is None else short(fixed.K),
+            short(fixed.chi_parallel),
+            short(fixed.chi_perpendicular),
+            short(fixed.xi_parallel, 4),
+            short(fixed.xi_perpendicular, 4),
+            fixed.stability,
+        )
+    out.print(table)
+    out.print("ξ: layers over which a difference shrinks by a factor e; negative: it grows.")
+
+
+def _print_depth(found: dict[str, Any]) -> None:
+    out = console()
+    depth, width = found["depth"], found["width"]
+    out.print("\n[bold]At your size[/bold] (inputs with Σx²/n_0 = 1)")
+    if depth is not None:
+        out.print(f"K at layer {depth}: {short(found['K'])}")
+        if found["perpendicular_gain"] is not None:
+            out.print(
+                "Squared distances of nearby inputs, and squared gradients on the way back, are "
+                f"multiplied by {short(found['perpendicular_gain'], 3)} over these layers."
+            )
+        growth = found["relative_fluctuation_times_width"]
+        if width is None and growth is not None:
+            out.print(
+                f"Two draws differ by V/(nK²) = {short(growth, 4)}/width: for less than 10 % take "
+                f"a width of at least {10 * growth:.0f}."
+            )
+        elif width is not None:
+            out.print(
+                f"depth/width = {short(found['depth_over_width'], 3)}: two draws differ by "
+                f"V/(nK²) = {short(found['relative_fluctuation'], 3)}, the mean is shifted by "
+                f"{short(found['relative_shift_of_the_mean'], 2)}, the next order is "
+                f"{short(found['relative_size_of_the_next_order'], 2)} of this one."
+            )
+            out.print(f"Can the 1/n theory be used here? [bold]{found['verdict']}[/bold]")
+            print_list(out, found["reasons"])
+    if "renormalised_C_W" in found:
+        out.print(
+            f"At width {width}, C_W = {found['renormalised_C_W']:.8g} in the hidden layers keeps "
+            "the mean on the law of infinite width (5.142)."
+        )
+
+
+def draw(answer: Answer, depth: int | None, path: Path) -> None:
+    from dynagram.report._export import alt, save
+    from dynagram.report._figures import flow
+    from dynagram.report._phase import phase_figure
+
+    points = {}
+    if answer.points:
+        points["critical"] = (answer.points[0].C_W, answer.points[0].C_b)
+    if answer.given is not None:
+        points["yours"] = (answer.given[1], answer.given[0])
+    charts = [phase_figure(answer.sigma, points, width=400)]
+    if variances := answer.given or answer.critical:
+        C_b, C_W = variances
+        layers = np.arange(1, (depth or 100) + 1)
+        starts = np.array([0.3, 1.0, 3.0])
+        K = single_input(answer.sigma, starts, layers.size, C_b=C_b, C_W=C_W).K
+        series = {f"starting at K = {k:g}": K[:, i] for i, k in enumerate(starts)}
+        law = None
+        if answer.given is None and answer.points[0].K_star == 0 and answer.points[0].exponents.p_0:
+            law = ("law at large depth", kernel_law(answer.points[0], layers.astype(np.float64)))
+        charts.append(
+            flow(layers, series, y_title="kernel K (signal variance)", law=law, log=True, width=400)
+        )
+    chart = alt.hconcat(*charts).resolve_scale(color="independent", strokeDash="independent")
+    tell(f"wrote {save(chart, path, title=f'Criticality of {answer.sigma.name}')}")

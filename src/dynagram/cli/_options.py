@@ -1,0 +1,98 @@
+"""What the commands about one network share: their options, the network and inputs they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynagram.cli._output import integers, per_layer
+from dynagram.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from dynagram.networks import MLP, ResidualMLP
+else:
+    MLP = ResidualMLP = object  # imported when a command runs, so that --help stays quick
+
+Inputs = Annotated[Path, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")]
+Widths = Annotated[str, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
+ActivationName = Annotated[
+    str, typer.Option("--activation", help="A name such as tanh, or package.module:function.")
+]
+BiasVariance = Annotated[
+    str | None,
+    typer.Option("--cb", help="Bias variance C_b, one number or one per layer. Default: critical."),
+]
+WeightVariance = Annotated[
+    str | None,
+    typer.Option("--cw", help="Weight variance C_W (times fan-in), likewise. Default: critical."),
+]
+BiasRate = Annotated[
+    str,
+    typer.Option("--lambda-b", help="Learning rate λ_b of biases, one number or one per layer."),
+]
+WeightRate = Annotated[
+    str, typer.Option("--lambda-w", help="Learning rate λ_W of weights (times fan-in), likewise.")
+]
+Tensors = Annotated[
+    str,
+    typer.Option(
+        "--tensors", help="Some of K,G1,V,Theta,H1,A,B,D,F,P,Q,R,S,T,U, separated by commas."
+    ),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="A .npz file for the arrays.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Members = Annotated[int, typer.Option("--members", help="Networks in the ensemble.")]
+
+
+def make_network(
+    widths: str, activation: str, cb: str | None, cw: str | None, lambda_b: str, lambda_w: str
+) -> MLP:
+    """The network the options describe; a variance left out is the critical one."""
+    from dynagram.networks import MLP
+
+    sizes = integers("--widths", widths)
+    rates = per_layer("--lambda-b", lambda_b), per_layer("--lambda-w", lambda_w)
+    if cb is not None and cw is not None:
+        return MLP(sizes, activation, per_layer("--cb", cb), per_layer("--cw", cw), *rates)
+    critical = MLP.critical(sizes, activation)
+    C_b = critical.C_b if cb is None else per_layer("--cb", cb)
+    C_W = critical.C_W if cw is None else per_layer("--cw", cw)
+    return MLP(sizes, activation, C_b, C_W, *rates)
+
+
+def make_residual_network(
+    widths: str, activation: str, cb: str | None, cw: str | None, rates: tuple[str, str], skip: str
+) -> ResidualMLP:
+    """Blocks with skips between hidden layers; a variance left out is the critical one."""
+    from dynagram.networks import ResidualMLP
+
+    sizes, gammas = integers("--widths", widths), per_layer("--skip", skip, "block")
+    lambdas = per_layer("--lambda-b", rates[0]), per_layer("--lambda-w", rates[1])
+    if cb is not None and cw is not None:
+        C_b, C_W = per_layer("--cb", cb), per_layer("--cw", cw)
+    else:
+        critical = ResidualMLP.critical(sizes, activation, gammas).plain
+        C_b = critical.C_b if cb is None else per_layer("--cb", cb)
+        C_W = critical.C_W if cw is None else per_layer("--cw", cw)
+    return ResidualMLP(sizes, activation, C_b, C_W, gammas, *lambdas)
+
+
+def letters(text: str) -> list[str]:
+    """The names in a comma-separated list, each once.
+
+    >>> letters("K, V,K")
+    ['K', 'V']
+    """
+    return list(dict.fromkeys(part.strip() for part in text.split(",")))
+
+
+def check_archive_path(output: Path | None) -> None:
+    """Refuse, before any work, an output that is not a .npz file in a folder that exists."""
+    if output is None:
+        return
+    if output.suffix != ".npz":
+        raise InvalidValueError("--output", str(output), "the file name must end in .npz")
+    if not output.parent.is_dir():
+        raise InvalidValueError("--output", str(output), "its folder does not exist")

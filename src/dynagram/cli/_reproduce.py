@@ -1,0 +1,150 @@
+"""`dynagram reproduce`: run a named experiment, print what held, write its tables and figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynagram.cli._options import Json
+from dynagram.cli._output import console, narrow_table, print_json, print_list, tell
+from dynagram.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from dynagram_experiments import Experiment, Result
+else:
+    Experiment = Result = object  # imported when the command runs, so that --help stays quick
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="The experiment; without it, the list of all.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The published size, meant for a GPU.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of networks and data.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for tables, figures and checkpoints."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the files of a public data set.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Repeat an experiment of the literature and say which of its claims hold.
+
+    The exit code is 0 when every statement held and 1 when one did not. Some long ones keep
+    finished parts in the folder of --output; stopped, they continue by the same command.
+    """
+    from dynagram_experiments import Settings, experiment, experiment_names
+
+    if name is None:
+        _print_list_of([experiment(known) for known in experiment_names()], as_json)
+        return
+    chosen = experiment(name)
+    if data is not None and not data.is_dir():
+        raise InvalidValueError("--data", str(data), "no such folder")
+    folder = _made(output)
+    settings = Settings(seed=seed, full=full, data=data, folder=folder)
+    with _continuable(chosen, folder):
+        result = chosen.run(settings)
+    written = [] if folder is None else write_result(folder, result)
+    if as_json:
+        print_json(_as_json(chosen, settings.seed, full, result))
+    else:
+        _print(chosen, result)
+        if written:
+            tell(f"{len(written)} files are in {folder}")
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _continuable(chosen: Experiment, folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if chosen.continues and folder is None:
+            tell("nothing was kept: with --output DIR a run that was stopped continues")
+        elif chosen.continues:
+            tell(f"finished parts are kept in {folder}: the same command continues from them")
+        raise
+
+
+def write_result(folder: Path, result: Result) -> list[Path]:
+    """The tables as CSV and the figures as SVG and PNG, each written whole or not at all."""
+    from dynagram.report._export import save
+    from dynagram.results._files import write_atomically
+
+    written = [
+        write_atomically(folder / f"{stem}.csv", _csv(columns).encode())
+        for stem, columns in result.tables.items()
+    ]
+    for stem, chart in result.figures.items():
+        written += [save(chart, folder / f"{stem}{kind}") for kind in (".svg", ".png")]
+    return written
+
+
+def _csv(columns: Mapping[str, Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()
+
+
+def _made(output: Path | None) -> Path | None:
+    if output is None:
+        return None
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
+    return output
+
+
+def _as_json(chosen: Experiment, seed: int, full: bool, result: Result) -> dict[str, Any]:
+    return {
+        "experiment": chosen.name,
+        "source": chosen.source,
+        "seed": seed,
+        "full": full,
+        "passed": result.passed,
+        "statements": [vars(statement) for statement in result.statements],
+        "notes": result.notes,
+        "tables": result.tables,
+    }
+
+
+def _print_list_of(experiments: Sequence[Experiment], as_json: bool) -> None:
+    if as_json:
+        print_json({e.name: {"summary": e.summary, "source": e.source} for e in experiments})
+        return
+    table = narrow_table("experiment", "what it checks")
+    for known in experiments:
+        table.add_row(known.name, known.summary)
+    console().print(table)
+
+
+def _print(chosen: Experiment, result: Result) -> None:
+    out = console()
+    out.print(f"{chosen.name}: {chosen.summary} ({chosen.source})", markup=False)
+    out.print()
+    for statement in result.statements:
+        verdict = "[green]holds[/green]" if statement.passed else "[red]FAILS[/red]"
+        out.print(verdict, end="  ")
+        out.print(statement.claim, markup=False)
+        out.print(f"       {statement.measured}", markup=False)
+    if result.notes:
+        out.print()
+        print_list(out, result.notes)
+    held = sum(statement.passed for statement in result.statements)
+    out.print()
+    out.print(f"{held} of {len(result.statements)} statements hold.")

@@ -1,0 +1,1 @@
+"""Running jobs: chunks of members, executors, progress."""

@@ -1,0 +1,1 @@
+"""Ensembles of networks at initialisation."""

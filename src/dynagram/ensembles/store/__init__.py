@@ -1,0 +1,1 @@
+"""Runs on disk: records, arrays, locks, and reading them back."""

@@ -1,0 +1,96 @@
+"""The arrays of a stored run: how they are laid out, and how their folders are read and written.
+
+A result `name` has its members along its first axis. The sums of an observable have names with a
+slash, `metric/sums_2`, and one entry per chunk along their first axis.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from dynagram.ensembles.store._durable import write_durably
+from dynagram.ensembles.store._zarr_files import GROUP, Layout
+from dynagram.errors import InvalidValueError
+
+# What reading a folder raises that was not written by `describe` or `write_inputs`.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+
+
+def is_summed(name: str) -> bool:
+    """Whether one entry stands for a whole chunk."""
+    return "/" in name
+
+
+def laid_out(
+    name: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]], chunk_members: int
+) -> tuple[np.ndarray, Layout]:
+    """The rows that a chunk adds to the array `name`, and the layout of that array."""
+    stem, _, part = name.partition("/")
+    if not part:
+        axes = dims.get(name, _numbered(array.ndim - 1))
+        return array, Layout.of(array, chunk_members, ("member", *axes))
+    batch = () if part == "origin" else ("batch",)
+    order = int(part[5:]) if part.startswith("sums_") else 1
+    own = array.ndim - len(batch) - (order - 1)  # axes of the observable itself
+    axes = dims.get(stem, ())
+    if len(axes) != own:  # the estimate of this name has other axes than the observable
+        axes = _numbered(own)
+    if part == "counts":
+        axes = ()
+    elif order > 1:
+        axes = (*axes, *[f"{axes[-1]}_{index}" for index in range(2, order + 1)])
+    return array[None], Layout.of(array[None], 1, ("chunk", *batch, *axes))
+
+
+def describe(folder: Path, name: str, layout: Layout, length: int) -> None:
+    """Make the array `name` below `folder` known to Zarr, with at least `length` rows."""
+    where = folder / name
+    try:
+        found, written = read_metadata(where)
+    except UNREADABLE:
+        found, written = None, 0
+    if found == layout and written >= length:
+        return
+    if is_summed(name) and not (where.parent / "zarr.json").exists():
+        write_durably(where.parent / "zarr.json", GROUP, sync=False)
+    write_durably(where / "zarr.json", layout.metadata(length), sync=False)
+
+
+def read_metadata(folder: Path) -> tuple[Layout, int]:
+    """The layout and the length of the array in `folder`, which must be as they were written."""
+    data = json.loads((folder / "zarr.json").read_bytes())
+    chunk_shape = tuple(data["chunk_grid"]["configuration"]["chunk_shape"])
+    layout = Layout(data["data_type"], chunk_shape, tuple(data["dimension_names"]))
+    length = data["shape"][0]
+    if data != json.loads(layout.metadata(length)):
+        raise ValueError("not as written")
+    return layout, length
+
+
+def write_inputs(
+    folder: Path, arrays: Mapping[str, np.ndarray], dims: Mapping[str, tuple[str, ...]]
+) -> None:
+    """The arrays of a specification, each in one chunk."""
+    write_durably(folder / "zarr.json", GROUP)
+    for name, array in arrays.items():
+        if array.ndim == 0 or array.size == 0:
+            raise InvalidValueError(f"shape of {name}", array.shape, "at least one axis and entry")
+        layout = Layout.of(array, len(array), dims.get(name, _numbered(array.ndim)))
+        path = folder / name / layout.key(0)
+        path.parent.mkdir(parents=True)
+        write_durably(path, layout.encode(array))
+        write_durably(folder / name / "zarr.json", layout.metadata(len(array)))
+
+
+def read_input(folder: Path) -> np.ndarray:
+    """The array that `write_inputs` put into `folder`."""
+    layout, length = read_metadata(folder)
+    return layout.decode((folder / layout.key(0)).read_bytes(), length)
+
+
+def _numbered(axes: int) -> tuple[str, ...]:
+    return tuple(f"axis_{index}" for index in range(1, axes + 1))

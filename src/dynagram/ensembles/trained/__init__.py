@@ -1,0 +1,1 @@
+"""Trained ensembles: specification, losses, batches, loops, failures, what is measured."""

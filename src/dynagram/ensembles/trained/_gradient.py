@@ -1,0 +1,117 @@
+"""A member's outputs, loss and gradient, laid out so that many members are fast on a CPU.
+
+Weights are held transposed, V = Wᵀ, and every product and its derivatives are written as plain
+products of row-major matrices, u V, d Vᵀ and uᵀ d with the transposes spelled out: under `vmap`
+they become batched products that the compiler hands to its fast kernels, which it does not do
+with the ones automatic differentiation would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dynagram.ensembles.trained._losses import loss_value
+from dynagram.networks import MLP, Layer, Params, ResidualMLP
+
+Network = MLP | ResidualMLP
+# One (b, V) per layer: all of them, or those that are trained.
+Packed = tuple[tuple[Array, Array], ...]
+
+
+def plain(network: Network) -> MLP:
+    """The MLP that holds variances and rates of `network`."""
+    return network.plain if isinstance(network, ResidualMLP) else network
+
+
+def packed(params: Params) -> Packed:
+    """Layers (b, W) as (b, Wᵀ)."""
+    return tuple((layer.b, layer.W.T) for layer in params)
+
+
+def unpacked(layers: Packed) -> Params:
+    """The inverse of `packed`."""
+    return tuple(Layer(b, V.T) for b, V in layers)
+
+
+@jax.custom_vjp
+def affine(u: Array, b: Array, V: Array) -> Array:
+    """u V + b for u (N, n_in) and V (n_in, n_out)."""
+    return u @ V + b[None, :]
+
+
+def _forward(u: Array, b: Array, V: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(u, b, V), (u, V)
+
+
+def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]:
+    u, V = kept
+    return d @ V.T, jnp.sum(d, axis=0), u.T @ d
+
+
+affine.defvjp(_forward, _backward)
+
+
+def outputs(network: Network, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
+    """z^(L), as `network.apply` gives it; its gradient is fast, its forward derivative missing."""
+    skips = network.skip_of_layers if isinstance(network, ResidualMLP) else (0.0,) * len(layers)
+    signal, z = x, x
+    for index, ((b, V), skip) in enumerate(zip(layers, skips, strict=True)):
+        below, z = z, affine(signal, b, V)
+        if skip != 0.0:
+            z = z + skip * below
+        if index < len(layers) - 1:
+            signal = network.activation(z)
+    return z
+
+
+def split(layers: Packed, fixed: tuple[int, ...]) -> tuple[Packed, Packed]:
+    """The layers that are trained, and those numbered in `fixed`."""
+    numbered = list(enumerate(layers, start=1))
+    trained = tuple(layer for number, layer in numbered if number not in fixed)
+    return trained, tuple(layer for number, layer in numbered if number in fixed)
+
+
+def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
+    """The inverse of `split`."""
+    moving, resting = iter(trained), iter(kept)
+    depth = len(trained) + len(kept)
+    return tuple(next(resting if n in fixed else moving) for n in range(1, depth + 1))
+
+
+def loss_function(
+    network: Network, loss: str, fixed: tuple[int, ...]
+) -> Callable[[Packed, Packed, Array, Array], Array]:
+    """(trained layers, fixed layers, x, y) → loss."""
+
+    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> Array:
+        return loss_value(loss, outputs(network, joined(trained, kept, fixed), x), y)
+
+    return value
+
+
+def rates(network: Network) -> tuple[tuple[float, float], ...]:
+    """(λ_b, λ_W/n_{ℓ-1}) of every layer (8.6)."""
+    mlp = plain(network)
+    return tuple(
+        (lambda_b, lambda_W / n)
+        for lambda_b, lambda_W, n in zip(mlp.lambda_b, mlp.lambda_W, mlp.widths[:-1], strict=True)
+    )
+
+
+def trained_rates(network: Network, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
+    """The `rates` of the layers that are not in `fixed`."""
+    numbered = enumerate(rates(network), start=1)
+    return tuple(pair for number, pair in numbered if number not in fixed)
+
+
+def moved(layers: Packed, updates: Any, factors: tuple[tuple[float, float], ...]) -> Packed:
+    """θ + λ·update, leaf by leaf; a Python factor keeps the precision of the leaf."""
+    return tuple(
+        (b + rate_b * step_b, V + rate_V * step_V)
+        for (b, V), (step_b, step_V), (rate_b, rate_V) in zip(layers, updates, factors, strict=True)
+    )

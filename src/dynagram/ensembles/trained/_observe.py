@@ -1,0 +1,118 @@
+"""What is recorded of a member: loss, outputs, norms, NTK, and functions f(params, x) of a user."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from dynagram.ensembles.trained._gradient import Network, rates
+from dynagram.ensembles.trained._losses import loss_value
+from dynagram.ensembles.trained._specification import Training, imported
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import MLP, Params
+from dynagram.observables.tangents._ntk import function_ntk, ntk
+
+BUILT_IN = ("loss", "outputs", "norms", "ntk")
+# Names of arrays that a run holds besides the observables.
+RESERVED = ("member", "step", "stopped", "failed", "x", "y", "test_x")
+
+Observable = Callable[[Params, Array], Array]
+# Name → the name of a built-in observable, "module:function", or a function.
+Observables = tuple[tuple[str, str | Observable], ...]
+
+if TYPE_CHECKING:
+    ObservablesLike = Sequence[str] | Mapping[str, str | Observable]
+else:
+    ObservablesLike = object
+
+
+def checked_observables(given: object) -> Observables:
+    """`given`, a list of names or a mapping from names, in one form.
+
+    >>> checked_observables(["loss", "jax.numpy:mean"])
+    (('loss', 'loss'), ('mean', 'jax.numpy:mean'))
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        pairs = [(s.rpartition(":")[2] if isinstance(s, str) else s, s) for s in given]
+    else:
+        raise InvalidTypeError("observables", given, "expected names, or a mapping from names")
+    checked: list[tuple[str, str | Observable]] = []
+    for name, source in list[Any](pairs):
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+            allowed = "a name of letters, digits and _ is needed; a function goes into a mapping"
+            raise InvalidValueError("observables", name, allowed)
+        if isinstance(source, str) and source not in BUILT_IN:
+            if ":" not in source:
+                allowed = f"expected {', '.join(BUILT_IN)} or module:function"
+                raise InvalidValueError("observables", source, allowed)
+            imported("observables", source)
+        elif not isinstance(source, str) and not callable(source):
+            raise InvalidTypeError(f"observable {name}", source, "is not callable")
+        elif not isinstance(source, str):
+            source = hashable(source)
+        checked.append((name, source))  # pyright: ignore[reportArgumentType]
+    names = [name for name, _ in checked]
+    if len(set(names)) < len(names):
+        raise InvalidValueError("observables", names, "every name may appear once")
+    return tuple(checked)
+
+
+def hashable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, in a wrapper if it cannot be a key: compiled programs are kept by function."""
+    try:
+        hash(function)
+    except TypeError:
+        return functools.partial(function)
+    return function
+
+
+def needs_inputs(source: str | Observable) -> bool:
+    """Whether the observable is measured on test inputs."""
+    return source not in ("loss", "norms")
+
+
+def measured(
+    network: Network, training: Training, source: str | Observable
+) -> Callable[[Params, Any, Array, Array], Array]:
+    """(params, test inputs, x, y) → the observable of one member; `x`, `y` are for the loss."""
+
+    def measure(params: Params, probe: Any, x: Array, y: Array) -> Array:
+        if source == "loss":
+            return loss_value(training.loss, network.apply(params, x), y)
+        if source == "outputs":
+            return network.apply(params, probe)
+        if source == "norms":
+            return norms(params)
+        if source == "ntk":
+            return member_ntk(network, params, probe)
+        function: Any = imported("observables", source) if isinstance(source, str) else source
+        return jnp.asarray(function(params, probe)).astype(training.dtype)
+
+    return measure
+
+
+def norms(params: Params) -> Float[Array, "layer 2"]:
+    """|b^(ℓ)| and |W^(ℓ)| (Frobenius) of every layer.
+
+    >>> from dynagram.networks import Layer
+    >>> norms((Layer(jnp.array([3.0, 4.0]), jnp.ones((2, 2))),)).tolist()
+    [[5.0, 2.0]]
+    """
+    size = lambda a: jnp.sqrt(jnp.sum(a * a))  # noqa: E731
+    return jnp.stack([jnp.stack([size(layer.b), size(layer.W)]) for layer in params])
+
+
+def member_ntk(network: Network, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
+    """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
+    if isinstance(network, MLP):
+        return ntk(network, params, x)
+    factors = [rate for pair in rates(network) for rate in pair]
+    tree = jax.tree.unflatten(jax.tree.structure(params), factors)
+    return function_ntk(network.apply, params, x, tree)

@@ -1,1 +1,0 @@
-"""The parts of `dynagram.ensembles.train`: specification, losses, batches, loops, failures."""

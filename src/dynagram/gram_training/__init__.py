@@ -1,1 +1,0 @@
-"""Gram-only training: optimiser steps whose part that leaves WᵀW unchanged is rotated away."""

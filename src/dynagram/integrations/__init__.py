@@ -1,0 +1,1 @@
+"""Other libraries: scikit-learn estimators, Gram-only steps for optax and PyTorch."""

@@ -1,0 +1,1 @@
+"""The fields of one fixed-readout network and how training moves them (Nordio)."""

@@ -1,0 +1,1 @@
+"""Weight Gram matrices, virtual covariance, target linearity, gradient outer products."""

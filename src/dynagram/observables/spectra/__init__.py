@@ -1,0 +1,1 @@
+"""Spectra of weights: power laws, random-matrix nulls."""

@@ -1,0 +1,1 @@
+"""One network's signals, NTK, dNTK and ddNTKs."""

@@ -1,0 +1,1 @@
+"""What computations return: estimates, tensors, outputs, regimes, comparisons, files."""

@@ -1,0 +1,173 @@
+"""The finite-width recursions of all tensors, layer by layer, on shared averages.
+
+Each layer's two-sample averages are computed once, its four-sample averages in one sweep over
+shared nodes, and the recursions of `kernels`, `ntk`, `dntk` and `ddntk` run on them. Tensors have
+the modes of their numerical error first: the value, then deviations whose squares add up to its
+variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from dynagram._arrays import Array, SameArray, array_namespace
+from dynagram._pairs import pair_numbers
+from dynagram._precision import float64
+from dynagram.errors import NonFiniteError
+from dynagram.gaussian._families import TwoPoint
+from dynagram.gaussian._four_point import MODES, Product
+from dynagram.networks import MLP
+from dynagram.theory import _ddntk as ddntk
+from dynagram.theory import _dntk as dntk
+from dynagram.theory import _ntk as ntk
+from dynagram.theory._layer import Modes, Step
+from dynagram.theory._vertex import metric_correction_step, vertex_step
+
+State = dict[str, Float[Array, "mode ..."]]
+
+FINITE = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+_ON_PAIRS = {"V": 2, "A": 2, "D": 2, "G1": 1, "H1": 1}  # number of pair axes; others have N⁴
+_INHERITS = {
+    "V": ("V",), "G1": ("V", "G1"), "D": ("V", "D"), "A": ("V", "D", "A"), "F": ("F",),
+    "B": ("B",),
+    "H1": ("V", "G1", "D", "F", "H1"), "P": ("B", "P"), "Q": ("F", "Q"), "R": ("B", "P", "R"),
+    "S": ("B", "S"), "T": ("F", "Q", "T"), "U": ("U",),
+}  # fmt: skip
+_VALUES, _SLOPES, _MIXED = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 0), (1, 1))
+_CURVED, _TRIPLE, _TWICE = ((2, 0), (1, 1)), ((3, 1), (1, 1)), ((2, 2), (1, 1))
+_AVERAGES: dict[str, tuple[Product, ...]] = {
+    "V": (_VALUES,), "G1": (), "D": (_VALUES, _MIXED), "A": (_VALUES, _MIXED, _SLOPES),
+    "F": (_MIXED,), "B": (_SLOPES,), "H1": (), "P": (_CURVED,), "Q": (_CURVED,),
+    "R": (_CURVED, _TRIPLE), "S": (_SLOPES, _TWICE), "T": (_MIXED, _CURVED, _TWICE),
+    "U": (_TWICE,),
+}  # fmt: skip
+
+
+def closure(wanted: Sequence[str]) -> list[str]:
+    """`wanted` and what their recursions need, in the order of `FINITE`."""
+    needed = {need for name in wanted if name in FINITE for need in _INHERITS[name]}
+    return [name for name in FINITE if name in needed]
+
+
+def distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the distinct inputs in order of appearance, and each input's among them."""
+    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return first[order], rank[inverse.reshape(-1)]
+
+
+def run_layers(
+    network: MLP,
+    K: Float[np.ndarray, "layer a b"],
+    Theta: Float[np.ndarray, "layer a b"],
+    names: Sequence[str],
+    *,
+    accuracy: float,
+    seed: int,
+    modes: int = MODES,
+) -> Iterator[State]:
+    """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
+
+    K and Θ are those of distinct samples; `modes` as in `FourPoint`. The dictionary is the same
+    every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
+    the tensors once, and about six arrays of N⁴ numbers per mode.
+    """
+    depth, samples = K.shape[:2]
+    on_device = stays_on_device(samples)
+    products = sorted({p for name in names for p in _AVERAGES[name]})
+    state = _at_first_layer(names, samples, modes, on_device)
+    yield state
+    for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
+        step = Step.at(
+            TwoPoint(network.activation, K[layer]),
+            Theta[layer],
+            C_W=network.C_W[layer + 1],
+            lambda_W=network.lambda_W[layer + 1],
+            # Layer 1 does not fluctuate: n_0 never enters a ratio.
+            ratio=network.widths[layer + 1] / network.widths[layer] if layer else 0.0,
+            products=products,
+            accuracy=accuracy,
+            seed=seed + layer,
+            modes=modes,
+            on_device=on_device,
+        )
+        _advance(step, state)
+        _require_finite(network, layer + 2, state)
+        yield state
+
+
+def stays_on_device(samples: int) -> bool:
+    """Large tensors stay on an accelerator; NumPy is faster on a CPU, and for small ones."""
+    return samples > 24 and jax.default_backend() != "cpu"
+
+
+@float64
+def _at_first_layer(names: Sequence[str], samples: int, modes: int, on_device: bool) -> State:
+    """Zeros: the first layer does not fluctuate."""
+    xp, pairs = (jnp if on_device else np), samples * (samples + 1) // 2
+    shape = {name: [pairs] * _ON_PAIRS.get(name, 0) or [samples] * 4 for name in names}
+    return {name: xp.zeros((modes, *shape[name])) for name in names}
+
+
+@float64
+def _require_finite(network: MLP, layer: int, state: State) -> None:
+    for name, values in state.items():
+        if not array_namespace(values).isfinite(values).all():
+            raise NonFiniteError(
+                f"{name} of {network.activation.name} is not finite at layer {layer}: "
+                "nearly collinear inputs meet a kink, or the kernel grows out of range; drop "
+                "near-duplicates, or initialise closer to criticality"
+            )
+
+
+def written_out(name: str, values: SameArray, inverse: np.ndarray) -> SameArray:
+    """Sample axes for all inputs, repeated ones included: (layer, mode, N, …)."""
+    take = array_namespace(values).take
+    if name not in _ON_PAIRS:
+        if np.array_equal(inverse, np.arange(values.shape[-1])):
+            return values
+        for axis in range(2, 6):
+            values = take(values, inverse, axis=axis)
+        return values
+    samples = int(inverse.max()) + 1
+    number = pair_numbers(samples)[inverse][:, inverse]
+    values = take(values, number, axis=2)
+    return values if _ON_PAIRS[name] == 1 else take(values, number, axis=-1)
+
+
+@float64
+def _advance(step: Step, state: State) -> None:
+    """One layer of every recursion in `state`, in an order that needs nothing already replaced.
+
+    F^(ℓ+1) is made first, because Q needs it, and written last of what uses F^(ℓ).
+    """
+    old, new = state, {}
+    if "F" in old:
+        new["F"] = ntk.cross_correlation_F(step, old["F"])
+    steps: dict[str, Callable[[], Modes]] = {
+        "T": lambda: ddntk.mean_T(step, old["F"], old["Q"], old["T"]),
+        "R": lambda: ddntk.mean_R(step, old["B"], old["P"], old["R"]),
+        "S": lambda: ddntk.mean_S(step, old["B"], old["S"]),
+        "U": lambda: ddntk.mean_U(step, old["U"]),
+        "Q": lambda: dntk.correlation_Q(step, old["F"], new["F"], old["Q"]),
+        "P": lambda: dntk.correlation_P(step, old["B"], old["P"]),
+        "H1": lambda: ntk.mean_correction_H1(
+            step, old["V"], old["G1"], old["D"], old["F"], old["H1"]
+        ),
+        "F": lambda: new["F"],
+        "B": lambda: ntk.variance_B(step, old["B"]),
+        "A": lambda: ntk.variance_A(step, old["V"], old["D"], old["A"]),
+        "D": lambda: ntk.cross_correlation_D(step, old["V"], old["D"]),
+        "G1": lambda: metric_correction_step(step, old["V"], old["G1"]),
+        "V": lambda: vertex_step(step, old["V"]),
+    }
+    for name, make in steps.items():
+        if name in state:
+            state[name] = make()

@@ -1,0 +1,150 @@
+"""Gradient descent on the weights of one network with one output, full batch (Nordio (11), (12)).
+
+θ ← θ − η λ_θ ∂𝓛/∂θ with 𝓛 = (1/M) Σ_α (Ŷ^α − Y^α)²: what the laws of the fields must reproduce.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from dynagram._precision import float64
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
+from dynagram.networks import MLP, Layer, Params, check_inputs, checked_number
+from dynagram.observables.tangents._signals import Signals, signals
+
+_STEPS_BETWEEN_CHECKS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """A training run: the parameters at its end, and what was seen on the way.
+
+    `losses[t]` is 𝓛 before step t, the last that of `params`; `flips[t, ℓ-1]` counts the (α, i)
+    of layer ℓ whose preactivation changed sign in step t.
+    """
+
+    params: Params
+    losses: Float[np.ndarray, " steps_and_one"]
+    flips: Int[np.ndarray, "steps layer"]
+
+
+def descend(
+    network: MLP, params: Params, x: object, y: object, *, eta: float, steps: int
+) -> Descent:
+    """`steps` steps of gradient descent at the rate `eta`, in the params' dtype.
+
+    Stable while η < M/λ_max(K), K the `collective_kernel`. Raises `NonFiniteError` when the loss
+    leaves the range of numbers. Cost per step: three times that of a forward pass.
+
+    >>> from dynagram.observables.fields._state import fixed_readout
+    >>> network, params = fixed_readout([np.eye(2)])
+    >>> run = descend(network, params, np.array([[3.0, 1.0]]), [1.0], eta=0.1, steps=2)
+    >>> run.losses.round(6).tolist(), run.flips.tolist()        # K = 5, and b 1 - 2ηK = 0
+    ([1.0, 0.0, 0.0], [[1], [0]])
+    """
+    inputs = check_inputs(x, network.widths[0])
+    targets = checked_targets(network, params, y, inputs.shape[0])
+    rate = checked_number("eta", eta, "a learning rate must be ≥ 0")
+    if steps < 0:
+        raise InvalidValueError("steps", steps, "expected 0 or more")
+    losses, flips = [], []
+    before: Signals | None = None
+    for step in range(steps + 1):
+        moved, seen, loss = gradient_step(network, params, inputs, targets, rate)
+        if before is not None:
+            flips.append(count_flips(before, seen))
+        losses.append(loss)
+        check = step % _STEPS_BETWEEN_CHECKS == 0 or step == steps
+        if check and not np.isfinite(np.asarray(loss)):
+            raise divergence(np.asarray(losses), eta)
+        if step < steps:
+            params, before = moved, seen
+    counts = np.asarray(flips, dtype=int).reshape(steps, network.depth - 1)
+    end = tuple(Layer(np.asarray(b), np.asarray(W)) for b, W in params)  # pyright: ignore[reportArgumentType]
+    return Descent(end, np.asarray(losses, dtype=np.float64), counts)
+
+
+@float64
+def gradient_step(
+    network: MLP,
+    params: Params,
+    x: Float[np.ndarray, "samples n_0"],
+    y: Float[np.ndarray, " samples"],
+    eta: float,
+    gates: tuple[np.ndarray, ...] | None = None,
+) -> tuple[Params, Signals, Array]:
+    """The parameters after one step; the signals and the loss before it. Inputs are not checked.
+
+    With `gates` the slopes of the hidden layers are held at these values: the masks are frozen.
+    """
+    return _step(network, params, x, y, eta, gates)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(
+    network: MLP, params: Params, x: Array, y: Array, eta: Array, gates: tuple[Array, ...] | None
+) -> tuple[Params, Signals, Array]:
+    seen = signals(network, params, x, gates=gates)
+    dtype = seen.z[-1].dtype
+    residual = seen.z[-1][:, 0] - y.astype(dtype)
+    factor = (-2.0 / residual.shape[0]) * eta * residual
+    layers = []
+    for index, layer in enumerate(params):
+        J = factor[:, None].astype(dtype) * seen.J[index][:, 0, :]
+        rate = network.lambda_W[index] / network.widths[index]
+        b = layer.b + network.lambda_b[index] * J.sum(axis=0)
+        layers.append(Layer(b, layer.W + rate * (J.T @ seen.u[index])))
+    return tuple(layers), seen, jnp.mean(residual**2)
+
+
+@float64
+def count_flips(before: Signals, after: Signals) -> Int[Array, " layer"]:
+    """How many preactivations of each hidden layer changed sign."""
+    return _flips(before.z[:-1], after.z[:-1])
+
+
+@jax.jit
+def _flips(before: tuple[Array, ...], after: tuple[Array, ...]) -> Array:
+    pairs = zip(before, after, strict=True)
+    return jnp.stack([jnp.sum((old > 0) != (new > 0)) for old, new in pairs])
+
+
+def checked_targets(
+    network: MLP, params: Params, y: object, samples: int
+) -> Float[np.ndarray, " samples"]:
+    """`y` as a float64 vector; warns of targets that a mean of ReLUs cannot reach."""
+    targets = np.asarray(y)
+    if targets.dtype.kind not in "biuf":
+        raise InvalidTypeError("y", type(y).__name__, "expected real numbers, one per sample")
+    if targets.shape != (samples,):
+        raise InvalidValueError("shape of y", targets.shape, f"expected ({samples},)")
+    if not np.all(np.isfinite(targets)):
+        raise InvalidValueError("y", "nan or inf", "every target must be finite")
+    sigma = network.activation.homogeneity
+    never_negative = sigma is not None and min(sigma.plus, sigma.minus) >= 0.0
+    lowest = float(np.asarray(params[-1].b)[0])
+    readout = np.asarray(params[-1].W)
+    fixed = network.lambda_W[-1] == 0.0 and network.lambda_b[-1] == 0.0
+    if fixed and never_negative and np.all(readout >= 0) and np.any(targets < lowest):
+        warnings.warn(
+            f"the output cannot be below {lowest:g} but targets are: a mean of activations ≥ 0 "
+            "cannot fit them; use targets {0, 1} or a readout of both signs",
+            stacklevel=3,
+        )
+    return targets.astype(np.float64)
+
+
+def divergence(losses: Float[np.ndarray, " steps"], eta: float) -> NonFiniteError:
+    """The error that says where the loss left the range of numbers, and what to do."""
+    step = int(np.argmin(np.isfinite(losses)))
+    return NonFiniteError(
+        f"the loss is not finite at step {step}: eta = {eta:g} is too large, "
+        "keep it below M/λ_max of the collective kernel"
+    )
