@@ -10,7 +10,9 @@ from dynagram.networks._checks import checked_real as checked_real
 from dynagram.networks._checks import checked_widths as checked_widths
 from dynagram.networks._checks import per_layer as per_layer
 from dynagram.networks._mlp import MLP as MLP
+from dynagram.networks._mlp import Architecture as Architecture
 from dynagram.networks._mlp import Layer as Layer
 from dynagram.networks._mlp import Params as Params
+from dynagram.networks._model import Model as Model
 from dynagram.networks._residual import BlockChain as BlockChain
 from dynagram.networks._residual import ResidualMLP as ResidualMLP

@@ -46,7 +46,7 @@ class ResidualMLP:
     ResidualMLP((3, 8, 8, 8, 1), 'relu', skip=0.5, C_b=0.0, C_W=1.5, lambda_b=1.0, lambda_W=1.0)
     >>> net.depth, net.skip, net.skip_of_layers
     (4, (0.5, 0.5), (0.0, 0.5, 0.5, 0.0))
-    >>> net.apply(net.init(jax.random.key(0)), jnp.ones((2, 3))).shape
+    >>> net.apply(net.draw(jax.random.key(0)), jnp.ones((2, 3))).shape
     (2, 1)
     """
 
@@ -123,9 +123,9 @@ class ResidualMLP:
         """γ^(1), …, γ^(L): 0 for the first and the last layer."""
         return (0.0, *self.skip, 0.0)
 
-    def init(self, key: Array, dtype: DTypeLike | None = None) -> Params:
-        """Draw biases and weights as `MLP.init` does; traceable."""
-        return self.plain.init(key, dtype)
+    def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
+        """Draw biases and weights as `MLP.draw` does; traceable."""
+        return self.plain.draw(key, dtype)
 
     def preactivations(self, params: Params, x: ArrayLike) -> tuple[Float[Array, "samples _"], ...]:
         """z^(1), …, z^(L) for the samples in the rows of `x` (N, n_0); z^(ℓ) is (N, n_ℓ) (B.3)."""

@@ -259,7 +259,7 @@ def _members(
         own = jax.random.fold_in(key, number)
         if sampler == "metric":
             return {"fields": _rows(network, K, _without_weights(network, K[0], own))}
-        params = network.init(own, dtype=jnp.float64)
+        params = network.draw(own, dtype=jnp.float64)
         found = {"fields": _rows(network, K, _with_weights(network, params, x))}
         if wants_H:
             H = residual_ntk(network, params, x)
