@@ -183,7 +183,7 @@ class TestInit:
         assert [layer.b.shape for layer in params] == [(5,), (5,), (5,), (1,)]
         assert params[0].W.dtype == jnp.float64
         assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(net.draw(key, "float32")))
-        again = jax.jit(net.init)(key)
+        again = jax.jit(net.draw)(key)
         for first, second in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True):
             np.testing.assert_allclose(first, second, rtol=1e-15)
 

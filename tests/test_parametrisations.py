@@ -130,7 +130,7 @@ class TestStandard:
         standard = to_standard(network, 0.05)
         keys = jax.random.split(getkey(), 4000)
         for layer, std_b, std_W in zip(
-            jax.vmap(network.init)(keys), standard.std_b, standard.std_W, strict=True
+            jax.vmap(network.draw)(keys), standard.std_b, standard.std_W, strict=True
         ):
             for values, std in ((layer.b, std_b), (layer.W, std_W)):
                 squares = (np.asarray(values) / std) ** 2
