@@ -1,4 +1,4 @@
-"""Predicted tensors by letter: what the predictions of plain and residual networks share."""
+"""Predicted tensors by letter: layers first, with orders and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, ResidualMLP
+from dynagram.networks import MLP
 from dynagram.theory._regime import Regime
 
 INFINITE = ("K", "Theta")
@@ -23,7 +23,7 @@ class TensorTable:
     averages behind them are exact.
     """
 
-    network: MLP | ResidualMLP
+    network: MLP
     tensors: dict[str, Float[np.ndarray, "layer ..."]]
     errors: dict[str, Float[np.ndarray, "layer ..."]]
     regime: Regime

@@ -22,6 +22,7 @@ from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, Product
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.theory import _ddntk as ddntk
 from dynagram.theory import _dntk as dntk
 from dynagram.theory import _ntk as ntk
@@ -79,6 +80,7 @@ def run_layers(
     every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
     the tensors once, and about six arrays of N⁴ numbers per mode.
     """
+    require_plain(network, "the recursions of order 1/n")
     depth, samples = K.shape[:2]
     on_device = stays_on_device(samples)
     products = sorted({p for name in names for p in _AVERAGES[name]})

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.results._spread import output_std
 from dynagram.theory._regime import Regime
 from dynagram.theory.training._algorithms import Algorithm
@@ -194,6 +195,7 @@ def _sum(parts: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _require_smooth(network: MLP) -> None:
+    require_plain(network, "trained outputs at order 1/n")
     sigma = network.activation
     if network.depth < 2:
         raise InvalidValueError(
