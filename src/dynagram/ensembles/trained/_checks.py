@@ -12,7 +12,7 @@ from dynagram.ensembles.trained._losses import checked_targets
 from dynagram.ensembles.trained._observe import Observables, needs_inputs
 from dynagram.ensembles.trained._specification import Training, imported
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Layer, Params, check_inputs
+from dynagram.networks import MLP, Layer, Params, check_inputs
 from dynagram.observables.tangents._signals import check_differentiable
 
 

@@ -27,7 +27,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._specification import Training
-from dynagram.networks import Params
+from dynagram.networks import MLP, Params
 
 # (params, batch) of a group → its observables by name.
 Observe = Callable[[Params, Batch], dict[str, Array]]

@@ -15,7 +15,7 @@ import numpy as np
 from dynagram._precision import float64
 from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.ensembles.trained._observe import member_ntk
-from dynagram.networks import Params
+from dynagram.networks import MLP, Params
 
 # Eigenvalues of larger kernels, and of more members, are not worth the wait.
 _LARGEST_KERNEL = 1024

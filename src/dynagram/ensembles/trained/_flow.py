@@ -26,7 +26,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._specification import Training
-from dynagram.networks import Params
+from dynagram.networks import MLP, Params
 
 MAX_SOLVER_STEPS = 100_000
 # Relative and absolute tolerance; float32 cannot do better.

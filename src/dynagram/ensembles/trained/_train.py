@@ -23,7 +23,7 @@ from dynagram.ensembles.trained._specification import Whole, checked_integer
 from dynagram.ensembles.trained._specification import recorded_steps as recorded_steps
 from dynagram.ensembles.trained._sums import reshaped, sums_of
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Layer, Params
+from dynagram.networks import MLP, Layer, Params
 from dynagram.results._estimate import Estimate, Moments
 
 
