@@ -28,6 +28,7 @@ def load(path: str | Path) -> Tensors | Outputs:
     **Returns:** `Tensors` or `Outputs`; nothing is unpickled, nothing named in the file imported.
 
     >>> import tempfile
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0)
     >>> T = Tensors(net, np.ones((1, 2)), "∞", {"K": np.ones((2, 1, 1))}, {}, {"K": (1, 2)}, None)
     >>> with tempfile.TemporaryDirectory() as folder:
