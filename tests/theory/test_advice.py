@@ -150,7 +150,7 @@ def test_skips_restore_the_fit():
 def train(advice, key, y, factor, steps):
     """Errors z − y along full-batch descent of MSELoss with the PyTorch rates times `factor`."""
     network, rates = advice.network, advice.pytorch
-    params = network.init(key)
+    params = network.draw(key)
 
     def loss(params):
         error = network.apply(params, X) - y

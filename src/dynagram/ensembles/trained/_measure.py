@@ -171,7 +171,7 @@ def _chunks(
     @jax.jit
     def run(data: PairData, key: Array, members: Array) -> tuple[Array, ...]:
         def one(number: Array) -> tuple[Array, ...]:
-            return pair(data, network.init(jax.random.fold_in(key, number), dtype=jnp.float64))
+            return pair(data, network.draw(jax.random.fold_in(key, number), dtype=jnp.float64))
 
         return jax.vmap(one)(members)
 
