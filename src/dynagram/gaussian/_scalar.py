@@ -2,7 +2,7 @@
 
 These are the integrals behind the single-input theory (book §5): g, χ∥, χ⊥, h, j. Derivatives
 of kinked activations are distributions: a slope jump s at z₀ puts s·δ(z − z₀) into σ'', see
-docs/derivations/gaussian-averages.md (D1.3), (D1.5).
+docs/derivations/gaussian-averages.md (D7.3), (D7.5).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ path, z(T) = m^∞ + ζ + ρ: ζ, the initial output less what training removes 
 and a covariance known given the hidden layers. And ρ is compared with what the network's own NTK,
 frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y), whose statistics
 need no training and come from many more networks. Derivation: docs/derivations/control-variates.md
-(D6).
+(D8).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Leading: dX_ℓ/dt = K Π_{m≠ℓ} X_m keeps X_ℓ² − X_1², so that one int
 next order the first activation's term a_q z^q adds c X_1^{q−1} to K, and q times that for layer 1,
 with c = √N β α^{L−2} a_q h_σ^(q); then X_ℓ² − X_1² + κ X_1^{q+1} is kept, κ = 2(q−1)c/((q+1)K).
 The constants printed in App. C of arXiv:2605.01288v3 are wrong; see docs/errata.md. Derivation:
-docs/derivations/escape-times.md (D7.3)-(D7.6).
+docs/derivations/escape-times.md (D3.3)-(D3.6).
 """
 
 from __future__ import annotations

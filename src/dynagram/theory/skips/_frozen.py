@@ -2,7 +2,7 @@
 
 K' = C_b + C_W⟨σσ⟩_K + γ²K and Θ' = λ_b + λ_W⟨σσ⟩_K + (C_W⟨σ'σ'⟩_K + γ²)Θ; the skip adds γ² to both
 susceptibilities and nothing to their derivatives. The recursion of Θ is not in the book:
-docs/derivations/residual-vertex.md (D4.17).
+docs/derivations/residual-vertex.md (D2.17).
 """
 
 from __future__ import annotations

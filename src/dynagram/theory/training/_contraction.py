@@ -4,7 +4,7 @@ All sums over training samples are sums over eigendirections a, b, c, because th
 their indices in pairs. What multiplies a target once (`linear_coefficients`) or three times
 (`cubic_coefficients`) serves the mean, with y, and the covariance, with one y replaced by the
 correlation κ of an initial training output with an initial test output. Derivation:
-docs/derivations/trained-outputs.md (D5.10)-(D5.15).
+docs/derivations/trained-outputs.md (D1.10)-(D1.15).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def cubic_coefficients(slots: Slots, z: Projectors) -> dict[str, Cubic]:
     """c of the terms −c^{abc} W^{abc} of the mean: m^ddI (∞.164) and m^ddII (∞.165, corrected).
 
     A projector Z^{123,564} meets W in the order (c, a, b): its third index is tied to slot 4. With
-    directions renamed so that all meet W^{abc} these are (D5.12), (D5.13).
+    directions renamed so that all meet W^{abc} these are (D1.12), (D1.13).
     """
     first = (
         3.0 * np.einsum("tabc,tabc->tabc", slots("R", "taaa"), z.Z_IB)

@@ -5,7 +5,7 @@ frame. A row keeps the fraction D of its initial output: 1 in the brackets of te
 in training directions at the end, which are then no rows at all. Parts: "H1" (N: shifted means of
 metric and NTK), "zΔH", "ΔHΔH" (E), "zΔHΔH", "dNTK", "ddI", "ddII". Different outputs are correlated
 only through terms quadratic in the targets. Derivation: docs/derivations/trained-outputs.md
-(D5.14), (D5.15).
+(D1.14), (D1.15).
 """
 
 from __future__ import annotations

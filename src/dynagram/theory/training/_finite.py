@@ -3,7 +3,7 @@
 z(T) over initialisations has the mean m^∞ + m^{1}/n_{L−1} (∞.160)-(∞.165) and the covariance
 δ_ij 𝒦^∞ + 𝒞/n_{L−1}. The corrections hold for training to zero error by gradient descent at any
 stable η, by gradient flow, or by the two-step algorithm. Derivation:
-docs/derivations/trained-outputs.md (D5.10), (D5.14).
+docs/derivations/trained-outputs.md (D1.10), (D1.14).
 """
 
 from __future__ import annotations

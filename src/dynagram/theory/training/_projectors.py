@@ -6,7 +6,7 @@ stand for it. At the end of training only Z_A, Z_IA, Z_IIA and Z_IIB depend on t
 and Z_IB act on symmetric tensors, and their symmetric parts are ½/(h_a h_b) and
 −1/(6 h_a h_b h_c) for all. At a finite time they are sums over the steps so far of products of up
 to three free errors, hence divided differences of one function, `Decay`. Derivation:
-docs/derivations/trained-outputs.md (D5.4)-(D5.9).
+docs/derivations/trained-outputs.md (D1.4)-(D1.9).
 """
 
 from __future__ import annotations
