@@ -53,12 +53,7 @@ def test_diagonal_follows_the_single_input_recursion(name):
     network = MLP([4, 12, 30, 20, 3], name, [0.1, 0.0, 0.2, 0.1], [1.0, 1.5, 0.7, 1.1])
     result = predict(network, X)
     flow = single_input(
-        name,
-        np.diagonal(result["K"][0]),
-        4,
-        C_b=network.C_b,
-        C_W=network.C_W,
-        widths=network.widths,
+        MLP(network.widths, name, C_b=network.C_b, C_W=network.C_W), np.diagonal(result["K"][0])
     )
     for a in range(2):
         np.testing.assert_allclose(result["K"][:, a, a], flow.K[:, a], rtol=1e-11)
