@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
-    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
-    from dynagram.theory._vertex import kernel as kernel
-    from dynagram.theory._vertex import metric_correction as metric_correction
     from dynagram.theory.bayes import finite_posterior as finite_posterior
     from dynagram.theory.bayes import infinite_posterior as infinite_posterior
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
@@ -80,9 +77,6 @@ _PUBLIC = {
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
-    "four_point_vertex": "theory._vertex",
-    "kernel": "theory._vertex",
-    "metric_correction": "theory._vertex",
     "predict": "theory._predict",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
