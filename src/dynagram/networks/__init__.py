@@ -1,9 +1,9 @@
 """Network specifications: the MLP and the residual MLP; what they accept, how they are drawn."""
 
+from dynagram.data._data import check_inputs as check_inputs
 from dynagram.networks._checks import ActivationLike as ActivationLike
 from dynagram.networks._checks import PerLayer as PerLayer
 from dynagram.networks._checks import Widths as Widths
-from dynagram.networks._checks import check_inputs as check_inputs
 from dynagram.networks._checks import checked_activation as checked_activation
 from dynagram.networks._checks import checked_number as checked_number
 from dynagram.networks._checks import checked_real as checked_real

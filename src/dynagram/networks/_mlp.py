@@ -20,6 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._toml import read_table
 from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import (
@@ -32,7 +33,6 @@ from dynagram.networks._checks import (
     checked_real,
     checked_widths,
     collapsed,
-    network_table,
     per_layer,
 )
 from dynagram.networks._model import Model
@@ -295,7 +295,7 @@ class MLP(Architecture):
         MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
         """
         known = [*_REQUIRED, "lambda_b", "lambda_W", "skip"]
-        return cls(**network_table(text, known, required=_REQUIRED))
+        return cls(**read_table(text, "network", known, required=_REQUIRED))
 
     def __repr__(self) -> str:
         return self._described(*_PER_LAYER)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._toml import read_table
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks._checks import (
@@ -27,7 +28,6 @@ from dynagram.networks._checks import (
     checked_real,
     checked_widths,
     collapsed,
-    network_table,
 )
 from dynagram.networks._mlp import MLP, Params, entering_signal
 
@@ -156,7 +156,7 @@ class ResidualMLP:
     def from_toml(cls, text: str) -> ResidualMLP:
         """Read the `[network]` table of a TOML text; other tables are left to others."""
         known = [*(field.name for field in fields(MLP)), "skip"]
-        return cls(**network_table(text, known, required=[*known[:4], "skip"]))
+        return cls(**read_table(text, "network", known, required=[*known[:4], "skip"]))
 
     def __repr__(self) -> str:
         inside = repr(self.plain).removeprefix(f"MLP({self.widths}, {self.activation.name!r}, ")
