@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -84,7 +85,9 @@ class Model(eqx.Module):
         """
         from dynagram.networks._mlp import Architecture, Layer
 
-        matrices = [as_reals(f"weights[{i}]", W, 2) for i, W in enumerate(_listed("weights", weights))]
+        matrices = [
+            as_reals(f"weights[{i}]", W, 2) for i, W in enumerate(_listed("weights", weights))
+        ]
         if not matrices:
             raise InvalidValueError("weights", [], "at least one matrix needed")
         for index, (below, above) in enumerate(itertools.pairwise(matrices), start=1):
@@ -100,7 +103,9 @@ class Model(eqx.Module):
             skip=skip,
             lambda_b=[float(b is not None) for b in vectors],
         )
-        offsets = [np.zeros(len(W)) if b is None else b for W, b in zip(matrices, vectors, strict=True)]
+        offsets = [
+            np.zeros(len(W)) if b is None else b for W, b in zip(matrices, vectors, strict=True)
+        ]
         pairs = zip(offsets, matrices, strict=True)
         layers = (Layer(b.astype(dtype), np.ascontiguousarray(W, dtype)) for b, W in pairs)  # pyright: ignore[reportArgumentType]
         return cls(network, tuple(layers), tuple(names), tuple(notes))
@@ -114,6 +119,10 @@ class Model(eqx.Module):
     def preactivations(self, x: ArrayLike) -> tuple[Float[Array, "samples _"], ...]:
         """z^(1), …, z^(L) for the samples in the rows of `x`."""
         return self.network.preactivations(self.params, x)
+
+    def in_float64(self) -> Model:
+        """The same network, its parameters as NumPy arrays of float64."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float64), self)
 
     def with_params(self, params: Params) -> Model:
         """The same network with other parameters."""

@@ -138,14 +138,17 @@ def small_signal(
     ((1, 2), True)
     """
     check_differentiable(model.network, 1, "the gradient of the signal")
+    model = model.in_float64()
     state = _pass_forward(model, x, y, weights)
     linear, direction = _linear_target(x, y, state.share)
     outputs = state.z[-1]
-    _, pull = jax.vjp(lambda params: model.network.apply(params, x), _as_jax(model).params)
+    _, pull = jax.vjp(lambda params: model.network.apply(params, x), model.params)
 
     def pull_back(cotangent: np.ndarray) -> list[np.ndarray]:
         """Σ_samples of share·cotangent·∂f/∂W_l for every layer."""
-        return [np.asarray(layer.W) for layer in pull(jnp.asarray(state.share[:, None] * cotangent))[0]]
+        return [
+            np.asarray(layer.W) for layer in pull(jnp.asarray(state.share[:, None] * cotangent))[0]
+        ]
 
     learnt, moved, own = (pull_back(part) for part in (linear, y - outputs, outputs))
     return SmallSignal(
@@ -173,7 +176,7 @@ def mean_slopes(model: Model, x: Float[np.ndarray, "samples n_0"]) -> tuple[floa
     >>> mean_slopes(Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu"), np.array([[1.0, -1.0]]))
     (0.5,)
     """
-    z = _as_jax(model).preactivations(x)
+    z = model.in_float64().preactivations(x)
     slope = model.network.activation.values
     return tuple(float(np.mean(slope(np.asarray(values), 1))) for values in z[:-1])
 
@@ -231,7 +234,7 @@ class _Passed(NamedTuple):
 def _pass_forward(
     model: Model, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None
 ) -> _Passed:
-    network = model.network
+    model, network = model.in_float64(), model.network
     require_plain(network, "the theory of plateaus")
     if network.depth < 2:
         raise InvalidValueError("depth", network.depth, "at least 2 layers needed")
@@ -240,20 +243,15 @@ def _pass_forward(
         allowed = f"expected ({len(x)}, {network.output_size})"
         raise InvalidValueError("shape of y", y.shape, allowed)
     share = _shares(weights, len(x))
-    z = [np.asarray(values) for values in _as_jax(model).preactivations(x)]
+    z = [np.asarray(values) for values in model.preactivations(x)]
     sigma = network.activation
     return _Passed(
-        [np.asarray(layer.W, dtype=np.float64) for layer in model.params],
+        [np.asarray(layer.W) for layer in model.params],
         share,
         z,
         [sigma.values(values) for values in z[:-1]],
         [sigma.values(values, 1) for values in z[:-1]],
     )
-
-
-def _as_jax(model: Model) -> Model:
-    """The network in float64."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=jnp.float64), model)
 
 
 def _layer_signals(state: _Passed) -> LayerSignals:

@@ -226,7 +226,12 @@ def _tangents(network: Architecture, params: Params, x: ArrayLike, here: Gradien
 
 
 def _third(
-    network: Architecture, params: Params, x: ArrayLike, here: Gradients, way: Gradients, last: Gradients
+    network: Architecture,
+    params: Params,
+    x: ArrayLike,
+    here: Gradients,
+    way: Gradients,
+    last: Gradients,
 ) -> Array:
     """v_1·D²∇z_0[v_2, v_3] for one v_2 and one v_3, [a0, a1, i0, i1]."""
     dtype = here.J[0].dtype

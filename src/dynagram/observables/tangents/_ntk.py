@@ -141,9 +141,7 @@ def function_ntk(
 # --- for use inside jit and vmap ---------------------------------------------------------------
 
 
-def network_ntk(
-    network: Architecture, params: Params, x: ArrayLike
-) -> Float[Array, "N N n_L n_L"]:
+def network_ntk(network: Architecture, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
     """`ntk` of one member, traceable."""
     check_differentiable(network, 1, "the NTK")
     return _total(network, params, x)
