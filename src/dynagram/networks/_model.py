@@ -85,9 +85,8 @@ class Model(eqx.Module):
         """
         from dynagram.networks._mlp import Architecture, Layer
 
-        matrices = [
-            as_reals(f"weights[{i}]", W, 2) for i, W in enumerate(_listed("weights", weights))
-        ]
+        listed = enumerate(_listed("weights", weights))
+        matrices = [as_reals(f"weights[{index}]", W, 2) for index, W in listed]
         if not matrices:
             raise InvalidValueError("weights", [], "at least one matrix needed")
         for index, (below, above) in enumerate(itertools.pairwise(matrices), start=1):
@@ -95,7 +94,6 @@ class Model(eqx.Module):
                 size = below.shape[0]
                 allowed = f"expected (…, {size}): weights[{index - 1}] gives {size} numbers"
                 raise InvalidValueError(f"shape of weights[{index}]", above.shape, allowed)
-        dtype = np.result_type(*matrices)
         vectors = _biases(biases, [W.shape[0] for W in matrices])
         network = Architecture(
             [matrices[0].shape[1], *(W.shape[0] for W in matrices)],
@@ -103,11 +101,10 @@ class Model(eqx.Module):
             skip=skip,
             lambda_b=[float(b is not None) for b in vectors],
         )
-        offsets = [
-            np.zeros(len(W)) if b is None else b for W, b in zip(matrices, vectors, strict=True)
-        ]
-        pairs = zip(offsets, matrices, strict=True)
-        layers = (Layer(b.astype(dtype), np.ascontiguousarray(W, dtype)) for b, W in pairs)  # pyright: ignore[reportArgumentType]
+        dtype, layers = np.result_type(*matrices), []
+        for W, vector in zip(matrices, vectors, strict=True):
+            b = np.zeros(len(W), dtype) if vector is None else vector.astype(dtype)
+            layers.append(Layer(b, np.ascontiguousarray(W, dtype)))  # pyright: ignore[reportArgumentType]
         return cls(network, tuple(layers), tuple(names), tuple(notes))
 
     @own_precision

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,31 @@ class LayerMeasurement:
     imbalance: float | None
     dead: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for JSON."""
+        spectrum, push = self.spectrum, self.alignment
+        return {
+            "layer": self.layer,
+            "name": self.name,
+            "shape": self.shape,
+            "kernel_share": self.kernel_share,
+            "target_linearity": _linearity(self.linearity),
+            "gram_alignment": push and {"value": push.value, "null": vars(push.null)},
+            "effective_rank": spectrum.effective_rank,
+            "spectrum": {
+                "verdict": spectrum.verdict,
+                "words": spectrum.sentence,
+                "spikes": spectrum.spikes,
+                "distance": spectrum.distance,
+                "distance_null": spectrum.distance_null and vars(spectrum.distance_null),
+                "tail": spectrum.tail and vars(spectrum.tail),
+                "random_exponent": spectrum.random_exponent,
+            },
+            "squared_norm": self.norm,
+            "imbalance_to_next": self.imbalance,
+            "dead_units": self.dead,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
@@ -87,6 +113,17 @@ class Measurement:
     accuracy: float | None
     samples: int
     notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for JSON; eigenvalues are left out."""
+        return {
+            "samples": self.samples,
+            "loss": {self.loss_name: self.loss},
+            "accuracy": self.accuracy,
+            "input": {"target_linearity": _linearity(self.input_linearity)},
+            "layers": [layer.to_dict() for layer in self.layers],
+            "notes": self.notes,
+        }
 
     def __repr__(self) -> str:
         result = f"{self.loss_name} {self.loss:.4g}"
@@ -144,6 +181,16 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         samples=samples,
         notes=model.notes,
     )
+
+
+def _linearity(linearity: Linearity) -> dict[str, Any]:
+    return {
+        "score": linearity.score,
+        "null": vars(linearity.null),
+        "rank": linearity.rank,
+        "fitted": linearity.samples,
+        "scored": linearity.scored,
+    }
 
 
 def _choose_loss(data: Data, loss: str) -> str:
