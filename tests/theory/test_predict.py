@@ -145,7 +145,7 @@ def test_adding_a_sample_leaves_the_old_entries_alone():
     x = np.random.default_rng(1).standard_normal((3, 3))
     few = predict(standard(4, "tanh"), x[:2], tuple("ABDFPQRSTU"))
     many = predict(standard(4, "tanh"), x, tuple("ABDFPQRSTU"))
-    for name, values in few.tensors.items():
+    for name, values in few.values.items():
         part = many[name][:, :2, :2, :2, :2]
         np.testing.assert_allclose(part, values, atol=2e-7 * np.max(np.abs(values)), err_msg=name)
 

@@ -22,8 +22,9 @@ from dynagram.networks._parametrisations import (
     mean_squared_error_factor,
     to_standard,
 )
+from dynagram.results._regime import Regime, Verdict
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._regime import Regime, Verdict, tensor_regime
+from dynagram.theory._regime import tensor_regime
 from dynagram.theory.criticality import CriticalPoint, critical_initialisation
 from dynagram.theory.criticality._one_input_tangents import TangentFlow, single_input_tangents
 from dynagram.theory.criticality._rates import DepthScaledRates, depth_scaled_rates, ntk_shares

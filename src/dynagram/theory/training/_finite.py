@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.results._regime import Regime
 from dynagram.results._spread import output_std
-from dynagram.theory._regime import Regime
 from dynagram.theory.training._algorithms import Algorithm
 from dynagram.theory.training._contraction import (
     Slots,
