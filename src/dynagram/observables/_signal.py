@@ -173,7 +173,8 @@ def mean_slopes(model: Model, x: Float[np.ndarray, "samples n_0"]) -> tuple[floa
 
     **Returns:** L−1 numbers. Cost: one forward pass.
 
-    >>> mean_slopes(Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu"), np.array([[1.0, -1.0]]))
+    >>> model = Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu")
+    >>> mean_slopes(model, np.array([[1.0, -1.0]]))
     (0.5,)
     """
     z = model.in_float64().preactivations(x)

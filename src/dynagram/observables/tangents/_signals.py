@@ -1,9 +1,9 @@
 """Forward and backward signals of one network, and the gradients they make up (8.16)-(8.18).
 
-u^(0) = x, u^(ℓ) = σ(z^(ℓ)); J^(ℓ)_ij;a = dz^(L)_i;a/dz^(ℓ)_j;a and B^(ℓ)_ij;a = dz^(L)_i;a/du^(ℓ)_j;a.
-B^(ℓ) = J^(ℓ+1) W^(ℓ+1) and J^(ℓ) = B^(ℓ) σ'(z^(ℓ)) + γ J^(ℓ+1), with the skip γ of layer ℓ+1. Output
-i of sample a has the gradient dz/db^(ℓ) = J^(ℓ)_i;a and dz/dW^(ℓ) = J^(ℓ)_i;a ⊗ u^(ℓ-1)_a: two
-vectors per layer stand for a matrix, and no array of the size of the parameters is needed.
+u^(0) = x, u^(ℓ) = σ(z^(ℓ)); J^(ℓ)_ij;a = dz^(L)_i;a/dz^(ℓ)_j;a; B^(ℓ)_ij;a = dz^(L)_i;a/du^(ℓ)_j;a.
+With the skip γ of layer ℓ+1, B^(ℓ) = J^(ℓ+1) W^(ℓ+1) and J^(ℓ) = B^(ℓ) σ'(z^(ℓ)) + γ J^(ℓ+1).
+Output i of sample a has the gradient dz/db^(ℓ) = J^(ℓ)_i;a and dz/dW^(ℓ) = J^(ℓ)_i;a ⊗ u^(ℓ-1)_a:
+two vectors per layer stand for a matrix; no array of the size of the parameters is needed.
 """
 
 from __future__ import annotations
