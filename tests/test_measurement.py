@@ -15,7 +15,7 @@ from dynagram.observables import measure
 from dynagram.observables.gram import held_out_linearity, one_hot, stationarity
 from dynagram.observables.spectra import weight_spectrum
 from dynagram.observables.tangents import ntk_terms
-from dynagram.report.prose._measurement import paragraph
+from dynagram.report.prose import describe_measurement
 
 rng = np.random.default_rng(1)
 
@@ -120,7 +120,7 @@ def test_dead_units_and_a_loss_of_choice():
     outputs = net(x)
     squares = (outputs - one_hot(y, 3)) ** 2
     assert found.loss == pytest.approx(float(jnp.mean(squares)), rel=1e-12)
-    assert "of 9 in layer 1" in paragraph(found)
+    assert "of 9 in layer 1" in describe_measurement(found)
     total = measure(net, problem(x, y), loss="half-sum")
     assert total.loss == pytest.approx(0.5 * float(jnp.sum(squares)), rel=1e-12)
     assert total.layers[0].alignment.value == pytest.approx(found.layers[0].alignment.value)
@@ -163,14 +163,14 @@ def test_the_words_know_untrained_from_trained():
     y = np.arange(240) % 4
     x = 0.5 * rng.normal(size=(240, 6)) + 2.0 * np.eye(6)[y]
     data = problem(x, y, outputs=4)
-    untrained = paragraph(measure(network(6, 64, 64, 4), data))
+    untrained = describe_measurement(measure(network(6, 64, 64, 4), data))
     assert "cannot be told from random weights" in untrained
     mixed = problem(x, rng.permutation(y), outputs=4)
-    assert "nothing to do with them" in paragraph(measure(network(6, 64, 64, 4), mixed))
+    assert "nothing to do with them" in describe_measurement(measure(network(6, 64, 64, 4), mixed))
     spiked = network(6, 64, 64, 4)
     direction = np.outer(*(v / np.linalg.norm(v) for v in rng.normal(size=(2, 64))))
     spiked.params[1].W[:] += 8.0 * direction
-    text = paragraph(measure(spiked, data))
+    text = describe_measurement(measure(spiked, data))
     assert "stand above a random bulk: 1 in layer 2" in text
     assert "times the squared norm" in text
 

@@ -1,4 +1,4 @@
-"""Façades that load a name when it is first asked for, so that one room does not load the others."""
+"""Façades that load a name when it is asked for, so that one room does not load the others."""
 
 from __future__ import annotations
 

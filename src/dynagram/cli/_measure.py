@@ -36,15 +36,15 @@ def measure(
     Every alignment comes with what independent data or random weights give.
     """
     from dynagram.observables._measure import measure as measure_model
-    from dynagram.report.prose._measurement import paragraph
+    from dynagram.report.prose import describe_measurement
 
     result = measure_model(
         *load_model(weights, data, activation, layers, skip), loss=loss, seed=seed
     )
     if as_json:
-        print_json(result.to_dict() | {"what_stands_out": paragraph(result)})
+        print_json(result.to_dict() | {"what_stands_out": describe_measurement(result)})
     else:
-        _print(result, paragraph(result))
+        _print(result, describe_measurement(result))
 
 
 def _print(result: Measurement, words: str) -> None:

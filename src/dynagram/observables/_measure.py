@@ -22,6 +22,7 @@ from dynagram._precision import float64
 from dynagram.data import Data
 from dynagram.errors import NonFiniteError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables._nulls import Alignment
 from dynagram.observables.gram._factor import FeatureFactor
 from dynagram.observables.gram._linearity import Linearity, held_out_linearity
@@ -179,6 +180,7 @@ class Measurement:
         return f"Measurement({len(self.layers)} layers on {self.samples} samples, {result})"
 
 
+@takes_model
 @float64
 def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> Measurement:
     """Measure a network layer by layer on data.

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dynagram._precision import own_precision
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 
 
 class Gradients(NamedTuple):
@@ -60,7 +60,7 @@ Moves = Sequence[tuple[Array, Gradients]]
 OUTPUT_AXES: Any = Gradients(None, 0)  # pyright: ignore[reportArgumentType]
 
 
-@own_precision
+@takes_model
 def signals(model: Model, x: ArrayLike) -> Signals:
     """One forward and one backward pass of a network.
 
@@ -82,7 +82,7 @@ def signals(model: Model, x: ArrayLike) -> Signals:
     return network_signals(model.network, model.params, x)
 
 
-@own_precision
+@takes_model
 def gradients(model: Model, x: ArrayLike) -> Gradients:
     """The gradients ∇z^(L) of all outputs of all samples, in factors.
 

@@ -18,6 +18,7 @@ import numpy as np
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Model
+from dynagram.networks._model import takes_model
 from dynagram.observables._signal import LayerSignals, layer_signals, mean_slopes
 from dynagram.results._regime import Judge, Regime
 from dynagram.results._table import Grid, short
@@ -150,6 +151,7 @@ class Forecast:
         return f"Forecast(escape in {self.escape_step:.0f} steps, bottleneck {self.bottleneck})"
 
 
+@takes_model
 def forecast(
     model: Model,
     data: Data,
