@@ -9,7 +9,6 @@ from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer, Model
 from dynagram.observables import (
-    half_squared_error,
     homogeneity_deficit,
     imbalance,
     imbalance_drift,
@@ -17,6 +16,7 @@ from dynagram.observables import (
     imbalance_matrix_drift,
     imbalance_step,
 )
+from dynagram.observables._imbalance import half_squared_error
 
 
 def logistic(output, target):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dynagram.observables._collapse import CollapseTracker as CollapseTracker
     from dynagram.observables._collapse import collapse as collapse
     from dynagram.observables._imbalance import StepTerms as StepTerms
-    from dynagram.observables._imbalance import half_squared_error as half_squared_error
     from dynagram.observables._imbalance import homogeneity_deficit as homogeneity_deficit
     from dynagram.observables._imbalance import imbalance as imbalance
     from dynagram.observables._imbalance import imbalance_drift as imbalance_drift
@@ -52,7 +51,6 @@ _HOMES = {
     "collapse": "_collapse",
     "find_plateaus": "_plateaus",
     "gaussian_batch": "_population",
-    "half_squared_error": "_imbalance",
     "homogeneity_deficit": "_imbalance",
     "imbalance": "_imbalance",
     "imbalance_drift": "_imbalance",
