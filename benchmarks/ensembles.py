@@ -87,7 +87,7 @@ def jax_by_the_book(repeats: int = 2) -> dict:
         step = lambda p, _: (jax.tree.map(lambda a, g: a - ETA * g, p, gradient(p)), None)  # noqa: E731
         return jax.lax.scan(step, params, None, length=STEPS)[0]
 
-    params = jax.vmap(net.init)(jax.random.split(jax.random.key(0), MEMBERS))
+    params = jax.vmap(net.draw)(jax.random.split(jax.random.key(0), MEMBERS))
     return clock(lambda: jax.block_until_ready(train(params)), repeats)
 
 

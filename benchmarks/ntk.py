@@ -25,7 +25,7 @@ def empirical(repeats: int) -> dict:
 
     network = MLP([64, 512, 512, 512, 10], "relu", 0.0, 2.0, 0.0, 2.0)
     with jax.enable_x64(True):
-        parameters = network.init(jax.random.key(0))
+        parameters = network.draw(jax.random.key(0))
         x = jax.numpy.asarray(inputs(128))
         compiled = jax.jit(lambda p, a: ntk(network, p, a))
         run = lambda: jax.block_until_ready(compiled(parameters, x))  # noqa: E731

@@ -33,7 +33,7 @@ def matrix_forms():
     """Largest errors of the printed and the corrected Corollary 12, against the flow itself."""
     network = MLP([3, 4, 1], "tanh", C_b=0.0, C_W=2.0, lambda_b=0.0, lambda_W=[3.0, 4.0])
     keys = jax.random.split(jax.random.key(0), 3)
-    params = network.init(keys[0])
+    params = network.draw(keys[0])
     x, y = jax.random.normal(keys[1], (20, 3)), jax.random.normal(keys[2], (20, 1))
 
     def loss(theta):

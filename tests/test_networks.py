@@ -53,7 +53,7 @@ class TestSpecification:
     def test_depth_and_number_of_parameters(self):
         assert network().depth == 4
         assert network().number_of_parameters == 91  # book (2.7)
-        params = network().init(jax.random.key(0))
+        params = network().draw(jax.random.key(0))
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 91
 
     def test_repr_is_short_and_makes_the_same_network(self):
@@ -178,18 +178,18 @@ class TestToml:
 class TestInit:
     def test_shapes_dtypes_and_reproducibility(self, getkey):
         net, key = network(), getkey()
-        params = net.init(key)
+        params = net.draw(key)
         assert [layer.W.shape for layer in params] == [(5, 4), (5, 5), (5, 5), (1, 5)]
         assert [layer.b.shape for layer in params] == [(5,), (5,), (5,), (1,)]
         assert params[0].W.dtype == jnp.float64
-        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(net.init(key, "float32")))
-        again = jax.jit(net.init)(key)
+        assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(net.draw(key, "float32")))
+        again = jax.jit(net.draw)(key)
         for first, second in zip(jax.tree.leaves(params), jax.tree.leaves(again), strict=True):
             np.testing.assert_allclose(first, second, rtol=1e-15)
 
     def test_variances_are_those_of_the_book(self, getkey):
         net = MLP((50, 200, 40), "tanh", [0.3, 2.0], [1.5, 0.7])
-        draws = jax.vmap(net.init)(jax.random.split(getkey(), 400))
+        draws = jax.vmap(net.draw)(jax.random.split(getkey(), 400))
         for index, layer in enumerate(draws):
             n_in = net.widths[index]
             for array, variance in ((layer.b, net.C_b[index]), (layer.W, net.C_W[index] / n_in)):
@@ -200,27 +200,27 @@ class TestInit:
                 assert abs((standardised**4).mean() - 3) / np.sqrt(96 / values.size) < 4
 
     def test_no_two_tensors_share_their_numbers(self, getkey):
-        params = MLP((3, 3, 3, 3), "tanh", 1.0, 1.0).init(getkey())
+        params = MLP((3, 3, 3, 3), "tanh", 1.0, 1.0).draw(getkey())
         numbers = np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(params)])
         assert np.unique(numbers).size == numbers.size
 
     def test_zero_bias_variance_gives_zero_biases(self, getkey):
-        params = network(C_b=[0.0, 1.0, 0.0, 1.0]).init(getkey())
+        params = network(C_b=[0.0, 1.0, 0.0, 1.0]).draw(getkey())
         assert [bool(np.any(np.asarray(layer.b))) for layer in params] == [False, True, False, True]
 
     def test_bad_dtypes_are_refused(self, getkey):
         key = getkey()
-        assert "floating" in refusal(InvalidValueError, lambda: network().init(key, "int32"))
+        assert "floating" in refusal(InvalidValueError, lambda: network().draw(key, "int32"))
         with jax.enable_x64(False):
-            says = refusal(InvalidValueError, lambda: network().init(key, "float64"))
-            assert network().init(key)[0].W.dtype == jnp.float32
+            says = refusal(InvalidValueError, lambda: network().draw(key, "float64"))
+            assert network().draw(key)[0].W.dtype == jnp.float32
         assert "64-bit JAX is off" in says
 
 
 class TestApply:
     def test_equals_the_definition_neuron_by_neuron(self, getkey):
         net = network(widths=(3, 4, 2), activation="relu", C_b=0.5)
-        params = net.init(getkey())
+        params = net.draw(getkey())
         x = np.array([[1.0, -2.0, 0.5], [0.0, 0.3, 4.0]])
         first, second = net.preactivations(params, x)
         for alpha in range(2):
@@ -235,19 +235,19 @@ class TestApply:
 
     def test_depth_one_is_linear(self, getkey):
         net = MLP((3, 2), "tanh", 1.0, 1.0)
-        (layer,) = net.init(getkey())
+        (layer,) = net.draw(getkey())
         x = np.arange(6.0).reshape(2, 3)
         expected = x @ np.asarray(layer.W).T + np.asarray(layer.b)
         np.testing.assert_allclose(net.apply((layer,), x), expected, rtol=1e-14)
 
     def test_follows_the_dtype_of_the_parameters(self, getkey):
         net, x = network(), np.ones((2, 4))
-        assert net.apply(net.init(getkey(), "float32"), x).dtype == jnp.float32
-        assert net.apply(net.init(getkey()), x.astype(np.float32)).dtype == jnp.float64
+        assert net.apply(net.draw(getkey(), "float32"), x).dtype == jnp.float32
+        assert net.apply(net.draw(getkey()), x.astype(np.float32)).dtype == jnp.float64
 
     def test_transforms(self, getkey):
         net, x = network(), np.linspace(-1.0, 1.0, 12).reshape(3, 4)
-        ensemble = jax.vmap(net.init)(jax.random.split(getkey(), 6))
+        ensemble = jax.vmap(net.draw)(jax.random.split(getkey(), 6))
         outputs = jax.jit(jax.vmap(net.apply, in_axes=(0, None)))(ensemble, x)
         assert outputs.shape == (6, 3, 1)
         fifth = jax.tree.map(lambda leaf: leaf[4], ensemble)
@@ -257,7 +257,7 @@ class TestApply:
 
     def test_bad_inputs_and_parameters_are_refused_in_one_line(self, getkey):
         net = network()
-        params = net.init(getkey())
+        params = net.draw(getkey())
         x = np.ones((2, 4))
         assert "expected (samples, 4)" in refusal(
             InvalidValueError, lambda: net.apply(params, np.ones(4))

@@ -104,7 +104,7 @@ def network():
 
 class TestStandard:
     def test_training_is_the_same(self, network, getkey):
-        params = network.init(getkey())
+        params = network.draw(getkey())
         standard = to_standard(network, 0.05)
         outputs = descend(
             [layer.W for layer in params],
@@ -115,7 +115,7 @@ class TestStandard:
         assert_same_trajectory(book(network, params, 0.05), outputs)
 
     def test_the_mean_squared_error_of_other_frameworks(self, network, getkey):
-        params = network.init(getkey())
+        params = network.draw(getkey())
         standard = to_standard(network, 0.05 * mean_squared_error_factor(*Y.shape))
         outputs = descend(
             [layer.W for layer in params],
@@ -130,7 +130,7 @@ class TestStandard:
         standard = to_standard(network, 0.05)
         keys = jax.random.split(getkey(), 4000)
         for layer, std_b, std_W in zip(
-            jax.vmap(network.init)(keys), standard.std_b, standard.std_W, strict=True
+            jax.vmap(network.draw)(keys), standard.std_b, standard.std_W, strict=True
         ):
             for values, std in ((layer.b, std_b), (layer.W, std_W)):
                 squares = (np.asarray(values) / std) ** 2
@@ -140,7 +140,7 @@ class TestStandard:
         again = from_standard(to_standard(network, 0.05), eta=0.2)
         np.testing.assert_allclose(again.C_b, network.C_b, rtol=1e-14)
         np.testing.assert_allclose(again.C_W, network.C_W, rtol=1e-14)
-        params = network.init(getkey())
+        params = network.draw(getkey())
         # η and λ differ, their product does not.
         assert_same_trajectory(book(network, params, 0.05), book(again, params, 0.2))
 
@@ -172,7 +172,7 @@ class TestNTK:
         )
 
     def test_training_is_the_same(self, tied, getkey):
-        params = tied.init(getkey())
+        params = tied.draw(getkey())
         ntk = to_ntk(tied, 0.05)
         assert ntk.rate == 0.05
         assert_same_trajectory(book(tied, params, 0.05), self.train(ntk, params))
@@ -180,7 +180,7 @@ class TestNTK:
     def test_from_ntk_trains_the_same(self, getkey):
         ntk = NTKParametrisation((3, 7, 5, 2), "tanh", 0.3, [1.2, 1.0, 0.9], rate=0.08)
         net = from_ntk(ntk, eta=0.02)
-        params = net.init(getkey())
+        params = net.draw(getkey())
         assert_same_trajectory(book(net, params, 0.02), self.train(ntk, params))
         assert to_ntk(net, 0.02).rate == pytest.approx(0.08, rel=1e-14)
 
@@ -215,7 +215,7 @@ class TestMaximalUpdate:
     def test_training_is_that_of_the_form_with_multipliers(self, network, getkey):
         factor, eta = 3, 0.02
         wide = maximal_update(network, (3, 7 * factor, 5 * factor, 2))
-        params = wide.init(getkey())
+        params = wide.draw(getkey())
         # Multipliers √r, 1, 1/√r on W and √r on hidden biases; every rate is that of the base.
         root = math.sqrt(factor)
         scale_W, scale_b = [root, 1.0, 1 / root], [root, root, 1.0]
@@ -254,7 +254,7 @@ class TestMaximalUpdate:
         widths, key = (32, 128, 512), getkey()
 
         def movement(net: MLP) -> np.ndarray:
-            ensemble = jax.vmap(lambda k: net.init(k))(jax.random.split(key, 24))
+            ensemble = jax.vmap(lambda k: net.draw(k))(jax.random.split(key, 24))
 
             def one(params):
                 slopes = jax.grad(lambda p: half_sum(net.apply(p, X)))(params)

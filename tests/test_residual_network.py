@@ -20,7 +20,7 @@ def network(**changes):
 def test_forward_pass_is_the_printed_recursion(getkey):
     """z' = b + Wσ(z) + γz (B.3), written out by hand."""
     net, x = network(), np.array([[1.0, -0.5, 0.3], [0.2, 2.0, -1.0]])
-    params = net.init(getkey(), dtype=jnp.float64)
+    params = net.draw(getkey(), dtype=jnp.float64)
     z = [np.asarray(params[0].b) + x @ np.asarray(params[0].W).T]
     for layer, gamma in zip(params[1:], (0.5, -2.0, 0.0, 0.0), strict=True):
         step = np.asarray(layer.b) + np.tanh(z[-1]) @ np.asarray(layer.W).T
@@ -33,7 +33,7 @@ def test_forward_pass_is_the_printed_recursion(getkey):
 
 def test_without_skips_it_is_the_plain_network(getkey):
     net = network(skip=0.0)
-    params = net.init(getkey())
+    params = net.draw(getkey())
     x = jnp.ones((2, 3))
     assert net.plain == MLP(WIDTHS, "tanh", 0.1, 1.2)
     np.testing.assert_array_equal(net.apply(params, x), net.plain.apply(params, x))

@@ -55,7 +55,7 @@ def _run(settings: Settings) -> Result:
         trainer = Trainer(network, optimiser, len(pairs(0).labels))
         for seed in seeds[:1] if quick else seeds:
             data = pairs(seed)
-            start = network.init(jax.random.key(seed), np.float32)
+            start = network.draw(jax.random.key(seed), np.float32)
             kept, _ = trainer.run(start, data.x, data.labels, steps, seed)
             for step, params in zip(steps, kept, strict=True):
                 about = {"decay": decay, "seed": seed, "step": step}

@@ -50,7 +50,7 @@ def _run(settings: Settings) -> Result:
         trainer = Trainer(network, optimiser, BATCH)
         for seed in seeds:
             parts = split(data, seed)
-            start = network.init(jax.random.key(seed), np.float32)
+            start = network.draw(jax.random.key(seed), np.float32)
             kept, _ = trainer.run(start, parts.x, parts.labels, epochs, seed)
             for epoch, params in zip(epochs, kept, strict=True):
                 about = {"optimiser": name, "seed": seed, "epoch": epoch}

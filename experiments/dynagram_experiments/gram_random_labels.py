@@ -47,7 +47,7 @@ def _run(settings: Settings) -> Result:
             rng = np.random.default_rng(seed + 7)
             replaced = rng.random(len(parts.labels)) < noise
             labels = np.where(replaced, rng.integers(0, 10, len(parts.labels)), parts.labels)
-            start = network.init(jax.random.key(seed), np.float32)
+            start = network.draw(jax.random.key(seed), np.float32)
             kept, _ = trainer.run(start, parts.x, labels, EPOCHS, seed)
             for epoch, params in zip(EPOCHS, kept, strict=True):
                 about = {"noise": noise, "seed": seed, "epoch": epoch}

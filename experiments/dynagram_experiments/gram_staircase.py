@@ -86,7 +86,7 @@ def _run(settings: Settings) -> Result:
         for seed in seeds:
             x, y = staircase(SAMPLES, seed)
             x_test, y_test = staircase(SAMPLES, seed + 500_000)
-            kept = descent.run(network.init(jax.random.key(seed), np.float32), x, y)
+            kept = descent.run(network.draw(jax.random.key(seed), np.float32), x, y)
             start = features(network, kept[0], x)[2]
             for step, params in zip(CHECKPOINTS, kept, strict=True):
                 h = features(network, params, x)

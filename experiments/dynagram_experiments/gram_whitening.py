@@ -54,7 +54,7 @@ def _run(settings: Settings) -> Result:
         }
         for seed in seeds:
             parts = split(data, seed)
-            start = network.init(jax.random.key(seed), np.float64)
+            start = network.draw(jax.random.key(seed), np.float64)
             for name, trainer in trainers.items():
                 kept, state = trainer.run(start, parts.x, parts.labels, EPOCHS, seed)
                 if name == "Gram-only":

@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from dynagram.ensembles._jobs import FailedMember, pack, toml_table
+from dynagram._toml import write_table
+from dynagram.ensembles._jobs import FailedMember, pack
 from dynagram.ensembles.engine import _engine as engine
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._executors import Workers, open_workers
@@ -48,7 +49,7 @@ class Numbers:
 
     def to_toml(self):
         names = ("seed", "chunk_members", "bad", "mean", "jitter")
-        return toml_table("numbers", {name: getattr(self, name) for name in names})
+        return write_table("numbers", {name: getattr(self, name) for name in names})
 
     def arrays(self):
         return {}

@@ -46,7 +46,7 @@ def test_brute_force_over_all_parameters():
     network, y, noise, members = MLP([2, 16, 1], "tanh", 0.3, 1.4), [1.0, -0.6], 0.25, 20_000
     keys = jax.random.split(jax.random.key(0), members)
     outputs = jax.jit(
-        lambda k: jax.lax.map(lambda key: network.apply(network.init(key), X), k, batch_size=4096)
+        lambda k: jax.lax.map(lambda key: network.apply(network.draw(key), X), k, batch_size=4096)
     )(keys)
     z = np.asarray(outputs)[:, :, 0]
     log_w = -0.5 * np.sum((z[:, :2] - y) ** 2, axis=1) / noise - np.log(2 * np.pi * noise)

@@ -21,7 +21,7 @@ def network(name="relu", skip=0.5, widths=(3, 12, 12, 12, 2)):
 
 def test_ntk_of_one_network_by_automatic_differentiation(getkey):
     net = network("tanh", [0.5, -1.3])
-    params = net.init(getkey(), dtype=jnp.float64)
+    params = net.draw(getkey(), dtype=jnp.float64)
     rates = tuple(
         type(layer)(lambda_b, lambda_W / n * jnp.ones_like(layer.W))
         for layer, lambda_b, lambda_W, n in zip(
@@ -52,7 +52,7 @@ def test_samplers_have_the_same_law_and_moments_of_neurons_agree(getkey):
         )
         assert found.ok(4.5), found
     keys = jax.random.split(getkey(), 6_000)
-    fields = jax.jit(jax.vmap(lambda key: net.preactivations(net.init(key, dtype=jnp.float64), X)))(
+    fields = jax.jit(jax.vmap(lambda key: net.preactivations(net.draw(key, dtype=jnp.float64), X)))(
         keys
     )
     for layer in (1, 2):

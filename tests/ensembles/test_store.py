@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dynagram.ensembles._jobs import pack, toml_table
+from dynagram._toml import write_table
+from dynagram.ensembles._jobs import pack
 from dynagram.ensembles.engine._engine import resume_run, run_job
 from dynagram.ensembles.initial._batches import moments_of
 from dynagram.ensembles.store import _durable as durable
@@ -46,7 +47,7 @@ class Walks:
 
     def to_toml(self):
         names = ("seed", "chunk_members", "bad")
-        return toml_table("walks", {name: getattr(self, name) for name in names})
+        return write_table("walks", {name: getattr(self, name) for name in names})
 
     def arrays(self):
         return {"x": self.x}

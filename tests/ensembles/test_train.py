@@ -228,7 +228,7 @@ def test_equals_torch(algorithm):
 def test_members():
     """Member m is drawn from the key of the seed, folded with m, as in all ensembles."""
     for seed, member in ((0, 2), (4, 1)):
-        params = NET.init(jax.random.fold_in(jax.random.key(seed), member), dtype=jnp.float64)
+        params = NET.draw(jax.random.fold_in(jax.random.key(seed), member), dtype=jnp.float64)
         leaves = [leaf for layer in params for leaf in layer]
         for leaf, drawn in zip(leaves, start_of(member, seed), strict=True):
             np.testing.assert_allclose(drawn, leaf, rtol=1e-12)

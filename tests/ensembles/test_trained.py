@@ -28,7 +28,7 @@ def test_against_plain_averages(steps):
                 for layer, d, (b, W, n) in zip(p, g, rates, strict=True)
             ), None
 
-        return NET.apply(jax.lax.scan(step, NET.init(key), None, length=steps)[0], T)[0, 0]
+        return NET.apply(jax.lax.scan(step, NET.draw(key), None, length=steps)[0], T)[0, 0]
 
     z = np.asarray(jax.jit(jax.vmap(end))(jax.random.split(jax.random.key(9), members)))
     before = steps if steps < 150 else None

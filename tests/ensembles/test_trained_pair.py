@@ -33,7 +33,7 @@ def test_first_order_in_the_fluctuation_of_the_ntk(steps):
     data = pair_data(problem, kernel, limit, decay, ETA, -1.0)
     change, left = [], []
     for seed in range(4):
-        params = network.init(jax.random.key(seed), dtype=jnp.float64)
+        params = network.draw(jax.random.key(seed), dtype=jnp.float64)
         end, _ = _descent(network, params, data, steps or 400, _gradient)
         z = network.apply(params, data.inputs)
         rho = np.asarray(end - limit.mean - data.bracket @ z)

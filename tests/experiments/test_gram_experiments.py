@@ -126,7 +126,7 @@ def test_staircase_descends_with_the_learning_rate_tensor():
     """One hundred steps, repeated by hand for the output bias and weights of a linear network."""
     network = MLP([10, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
     x, y = staircase.staircase(30, 1)
-    params = network.init(jax.random.key(0), np.float32)
+    params = network.draw(jax.random.key(0), np.float32)
     W, b = (np.asarray(value, dtype=np.float64) for value in (params[0].W, params[0].b))
     for _ in range(100):
         residual = 2 * (x @ W.T + b - y) / 30
@@ -141,7 +141,7 @@ def test_trainer_is_minibatch_descent_and_notices_divergence():
     network = MLP([3, 2], "linear", C_b=0.0, C_W=1.0)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 3)), rng.integers(0, 2, 10)
-    start = network.init(jax.random.key(0), np.float64)
+    start = network.draw(jax.random.key(0), np.float64)
     trainer = minibatch.Trainer(network, optax.sgd(0.1), 4)
     kept, _ = trainer.run(start, x, y, (0, 1), seed=5)
     W, b = np.asarray(start[0].W), np.asarray(start[0].b)

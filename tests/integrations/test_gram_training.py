@@ -57,7 +57,7 @@ def train(optimiser, steps, sigma="gelu"):
     """Full-batch training of a small network; its weights after every step."""
     net = MLP([6, 12, 12, 3], sigma, C_b=0.0, C_W=2.0)
     x, y = (jax.random.normal(jax.random.key(k), (30, n)) for k, n in ((1, 6), (2, 3)))
-    params = net.init(jax.random.key(0))
+    params = net.draw(jax.random.key(0))
 
     @jax.jit
     def step(params, state):

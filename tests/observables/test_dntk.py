@@ -23,7 +23,7 @@ def network(sigma, widths):
 
 
 def drawn(net, getkey, samples):
-    return net.init(getkey()), jax.random.normal(getkey(), (samples, net.widths[0]))
+    return net.draw(getkey()), jax.random.normal(getkey(), (samples, net.widths[0]))
 
 
 def rate_tensor(net):
@@ -281,7 +281,7 @@ def test_nothing_of_the_size_of_a_hessian(getkey):
 
 def test_dtype_of_the_parameters_is_kept(getkey):
     net = network("tanh", (3, 4, 2))
-    params, x = net.init(getkey(), dtype="float32"), np.eye(3)
+    params, x = net.draw(getkey(), dtype="float32"), np.eye(3)
     found = (dntk(net, params, x), *ddntk(net, params, x), *ddntk_patterns(net, params, x))
     assert {str(values.dtype) for values in found} == {"float32"}
 

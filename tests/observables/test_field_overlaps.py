@@ -83,7 +83,7 @@ def test_a_signed_readout_leaves_the_last_correlator():
 
 def test_learning_rates_and_a_trained_readout_as_in_the_ntk():
     net = MLP([4, 9, 7, 1], "tanh", C_b=0.2, C_W=1.4, lambda_b=[0.3, 0.0, 2.0], lambda_W=[2, 1, 3])
-    params = net.init(jax.random.key(1))
+    params = net.draw(jax.random.key(1))
     expected = np.asarray(ntk_terms(net, params, X))[..., 0, 0]
     np.testing.assert_allclose(kernel_terms(fields(net, params, X)), expected, rtol=1e-11)
 

@@ -49,7 +49,7 @@ def test_the_conjugate_field_is_a_derivative_of_the_output():
 
 def test_a_network_of_the_library_with_its_biases():
     network = MLP([6, 9, 7, 1], "relu", C_b=0.3, C_W=2.0)
-    params, x = network.init(jax.random.key(0)), np.random.default_rng(2).standard_normal((4, 6))
+    params, x = network.draw(jax.random.key(0)), np.random.default_rng(2).standard_normal((4, 6))
     found = fields(network, params, x)
     np.testing.assert_allclose(found.output, network.apply(params, x)[:, 0], rtol=1e-13)
     np.testing.assert_allclose(found.b[-1], 7 * np.asarray(params[-1].W).repeat(4, axis=0))
@@ -106,10 +106,10 @@ def test_bad_readouts_biases_and_inputs_are_refused():
         fields(*fixed_readout(weights), np.ones((2, 5)))
     network = MLP([6, 4, 2], "relu", C_b=0, C_W=2)
     with pytest.raises(InvalidValueError, match="one output"):
-        fields(network, network.init(jax.random.key(0)), np.ones((2, 6)))
+        fields(network, network.draw(jax.random.key(0)), np.ones((2, 6)))
     network = MLP([6, 1], "relu", C_b=0, C_W=2)
     with pytest.raises(InvalidValueError, match="one hidden layer"):
-        fields(network, network.init(jax.random.key(0)), np.ones((2, 6)))
+        fields(network, network.draw(jax.random.key(0)), np.ones((2, 6)))
     with pytest.raises(InvalidValueError, match="does not exist"):
         fields(*fixed_readout(weights, lambda z: jnp.where(z > 0, 1.0, 0.0)), np.ones((2, 6)))
     with pytest.raises(NonFiniteError, match="field v of layer 1 is not finite"):

@@ -34,7 +34,7 @@ rng = np.random.default_rng(7)
 def dense_layer(layer, sigma="tanh", widths=(4, 6, 5, 3), samples=9, seed=0):
     """W, ∂𝓛/∂W, H, g of one layer by autodiff: g is the derivative by the layer's own input."""
     net = MLP(widths, sigma, C_b=0.2, C_W=1.5)
-    params = net.init(jax.random.key(seed))
+    params = net.draw(jax.random.key(seed))
     x = jax.random.normal(jax.random.key(seed + 1), (samples, widths[0]))
     y = jax.random.normal(jax.random.key(seed + 2), (samples, widths[-1]))
 
@@ -190,7 +190,7 @@ def test_stationarity_is_one_where_weight_decay_has_come_to_rest():
     def loss(weights):
         return jnp.mean(jnp.sum((x @ weights[0].T @ weights[1].T - y) ** 2, axis=1)) / 2
 
-    start = tuple(layer.W for layer in net.init(jax.random.key(0)))
+    start = tuple(layer.W for layer in net.draw(jax.random.key(0)))
 
     def step(weights, _):
         moved = jax.tree.map(lambda w, d: w - 0.05 * (d + decay * w), weights, grad(weights))

@@ -30,7 +30,7 @@ def case(sigma, lambda_b, key=0):
     """Unequal widths and rates, biases away from zero, two outputs, ten samples."""
     network = MLP([3, 5, 4, 2], sigma, 0.3, 1.7, lambda_b, lambda_W=[1.5, 2.0, 0.7])
     keys = jax.random.split(jax.random.key(key), 3)
-    params = network.init(keys[0])
+    params = network.draw(keys[0])
     x = jax.random.normal(keys[1], (10, 3))
     y = jnp.sign(jax.random.normal(keys[2], (10, 2)))
     return network, params, x, y
@@ -118,7 +118,7 @@ def test_a_step_is_flow_plus_discretisation_plus_decay(sigma):
 def test_uniform_rates_give_the_norms_themselves():
     widths = [3, 5, 4, 1]
     network = MLP(widths, "tanh", 0.0, 1.0, lambda_b=0.0, lambda_W=widths[:-1])
-    params = network.init(jax.random.key(1))
+    params = network.draw(jax.random.key(1))
     for index, neurons in enumerate(imbalance(network, params)):
         expected = jnp.sum(params[index + 1].W ** 2) - jnp.sum(params[index].W ** 2)
         np.testing.assert_allclose(jnp.sum(neurons), expected, rtol=1e-13)

@@ -19,7 +19,7 @@ def network(sigma, widths=(4, 7, 5, 9, 3)):
 
 
 def drawn(net, getkey, samples):
-    return net.init(getkey()), jax.random.normal(getkey(), (samples, net.widths[0]))
+    return net.draw(getkey()), jax.random.normal(getkey(), (samples, net.widths[0]))
 
 
 def rate_tensor(net):
@@ -102,7 +102,7 @@ def test_first_layer_is_deterministic(getkey):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dtype_of_the_parameters_is_kept(dtype, getkey):
     net = network("tanh", (4, 5, 2))
-    params = net.init(getkey(), dtype=dtype)
+    params = net.draw(getkey(), dtype=dtype)
     x = np.asarray(jax.random.normal(getkey(), (3, 4)))
     for found in (ntk(net, params, x), ntk_terms(net, params, x), *ntk_of_layers(net, params, x)):
         assert found.dtype == dtype
@@ -192,4 +192,4 @@ def test_where_derivatives_exist():
     with pytest.raises(InvalidValueError, match="σ'' jumps"):
         check_differentiable(relu2, 3, "this")
     with pytest.raises(InvalidValueError, match="the NTK does not exist: σ jumps"):
-        ntk(step, step.init(jax.random.key(0)), np.ones((1, 2)))
+        ntk(step, step.draw(jax.random.key(0)), np.ones((1, 2)))

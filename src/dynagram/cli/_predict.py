@@ -30,7 +30,7 @@ from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.theory._predict import Prediction
+    from dynagram.results import Tensors as Prediction
     from dynagram.theory.skips import ResidualPrediction
 
     AnyPrediction = Prediction | ResidualPrediction
@@ -125,9 +125,9 @@ def _archive(prediction: AnyPrediction, x: np.ndarray, accuracy: float, seed: in
         spec=network.to_toml(),
         widths=network.widths,
         x=np.asarray(x, dtype=np.float64),
-        tensors=prediction.tensors,
+        tensors=prediction.values,
         errors=prediction.errors,
-        layers=dict.fromkeys(prediction.tensors, layers),
+        layers=dict.fromkeys(prediction.values, layers),
         about={
             "accuracy": accuracy,
             "seed": seed,
@@ -149,8 +149,7 @@ def _diagonals(prediction: AnyPrediction) -> dict[str, np.ndarray]:
     """Each tensor with all samples equal, shape (layer, sample)."""
     patterns = {3: "laa->la", 5: "laaaa->la"}
     return {
-        name: np.einsum(patterns[values.ndim], values)
-        for name, values in prediction.tensors.items()
+        name: np.einsum(patterns[values.ndim], values) for name, values in prediction.values.items()
     }
 
 
@@ -161,7 +160,7 @@ def _summary(prediction: AnyPrediction) -> dict[str, Any]:
         "network": prediction.network.to_toml(),
         **_choice(prediction),
         "samples": next(iter(diagonals.values())).shape[1],
-        "order": {name: prediction.order(name) for name in diagonals},
+        "order": {name: prediction.order_of(name) for name in diagonals},
         "diagonals": [
             {
                 "layer": index + 1,
@@ -206,7 +205,7 @@ def _print(prediction: AnyPrediction) -> None:
 
 def _table(prediction: AnyPrediction, diagonals: dict[str, np.ndarray]) -> Table:
     errors = {name: prediction.errors[name] for name in diagonals if name in prediction.errors}
-    headings = [name if prediction.order(name) == "∞" else f"{name}/n" for name in diagonals]
+    headings = [name if prediction.order_of(name) == "∞" else f"{name}/n" for name in diagonals]
     table = narrow_table("layer", "fan-in n", *headings, *(["error/n"] if errors else []))
     for column in table.columns:
         column.justify = "right"
@@ -214,7 +213,7 @@ def _table(prediction: AnyPrediction, diagonals: dict[str, np.ndarray]) -> Table
         n = prediction.network.widths[index]
         cells = []
         for name, values in diagonals.items():
-            mean = float(values[index].mean()) / (1 if prediction.order(name) == "∞" else n)
+            mean = float(values[index].mean()) / (1 if prediction.order_of(name) == "∞" else n)
             rounding = 1e-14 * float(np.max(np.abs(prediction[name])))
             cells.append(short(mean if abs(mean) > rounding else 0.0))
         if errors:

@@ -24,8 +24,8 @@ from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._two_point import two_point
 from dynagram.networks import MLP, check_inputs
 from dynagram.results._estimate import Estimate, Moments
+from dynagram.results._regime import Regime
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._regime import Regime
 from dynagram.theory.bayes._infinite import InfinitePosterior, kernel_posterior
 from dynagram.theory.bayes._solve import check_data, training_kernel
 from dynagram.theory.bayes._terms import Dual

@@ -8,14 +8,13 @@ into plain arrays and joined again.
 from __future__ import annotations
 
 import importlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.errors import InvalidValueError
 from dynagram.results._estimate import Estimate, Moments
 
 # A stored run names its kind of job; only these are ever imported on account of a file.
@@ -105,33 +104,6 @@ class FailedMember:
 
 
 # --- specifications ---------------------------------------------------------------------------
-
-
-def toml_table(name: str, values: Mapping[str, Any]) -> str:
-    """`values` as a TOML table; None is left out. Numbers read back exactly.
-
-    >>> print(toml_table("initial", {"seed": 3, "tensors": ["K", "V"], "eta": 0.1}), end="")
-    [initial]
-    seed = 3
-    tensors = ["K", "V"]
-    eta = 0.1
-    """
-    lines = [f"{key} = {_toml_value(key, v)}" for key, v in values.items() if v is not None]
-    return "\n".join([f"[{name}]", *lines]) + "\n"
-
-
-def _toml_value(key: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, int | np.integer):
-        return str(int(value))
-    if isinstance(value, float | np.floating):
-        return repr(float(value))
-    if isinstance(value, Sequence | np.ndarray):
-        return f"[{', '.join(_toml_value(key, entry) for entry in value)}]"
-    raise InvalidTypeError(key, value, "cannot be written as TOML")
 
 
 def job_path(job: Job) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import tomllib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Float
 
 from dynagram.activations import Activation, activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -24,31 +22,6 @@ if TYPE_CHECKING:
     ActivationLike = str | Callable[..., Any] | Activation
 else:
     Widths = PerLayer = ActivationLike = object
-
-
-def check_inputs(x: object, n_0: int, name: str = "x") -> Float[np.ndarray, "samples n_0"]:
-    """`x` as float64 (N, n_0), refused when empty, of another shape, or not finite.
-
-    >>> check_inputs([[1, 2], [3, 4]], 2)
-    array([[1., 2.], [3., 4.]])
-    """
-    try:
-        raw = np.asarray(x)
-        inputs = raw.astype(np.float64) if raw.dtype.kind in "biuf" else None
-    except (TypeError, ValueError):
-        inputs = None
-    if inputs is None:
-        raise InvalidTypeError(name, shortened(repr(x)), "expected a rectangular array of reals")
-    if inputs.ndim != 2 or inputs.shape[1] != n_0 or inputs.shape[0] == 0:
-        allowed = f"expected (samples, {n_0}) with at least one sample, one per row"
-        raise InvalidValueError(f"shape of {name}", inputs.shape, allowed)
-    finite = np.isfinite(inputs)
-    if not np.all(finite):
-        row, column = (int(i) for i in np.argwhere(~finite)[0])
-        raise InvalidValueError(
-            f"{name}[{row}, {column}]", float(inputs[row, column]), "not finite"
-        )
-    return inputs
 
 
 def checked_widths(widths: object) -> tuple[int, ...]:
@@ -145,18 +118,18 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def network_table(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:
-    """The `[network]` table of a TOML text, its keys checked; other tables are left to others."""
-    try:
-        table = tomllib.loads(text).get("network")
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidValueError("TOML", shortened(text), f"cannot be read: {error}") from error
-    if not isinstance(table, dict):
-        raise InvalidValueError("TOML", shortened(text), "has no [network] table")
-    if unknown := [key for key in table if key not in known]:
-        raise InvalidValueError(
-            "[network]", ", ".join(unknown), f"unknown key; known: {', '.join(known)}"
-        )
-    if missing := [key for key in required if key not in table]:
-        raise InvalidValueError("[network]", ", ".join(missing), "this key must be given")
-    return table
+def checked_integer(name: str, value: object, smallest: int, largest: int = 2**31 - 1) -> int:
+    """`value` as an int from `smallest` to `largest`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InvalidTypeError(name, value, "expected an integer")
+    if not smallest <= value <= largest:
+        top = f"2**{largest.bit_length()} − 1" if (largest + 1).bit_count() == 1 else largest
+        raise InvalidValueError(name, int(value), f"expected {smallest} to {top}")
+    return int(value)
+
+
+def checked_choice(name: str, value: object, allowed: Sequence[str]) -> str:
+    """`value` as one of the words `allowed`."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InvalidValueError(name, value, f"expected one of {', '.join(allowed)}")
+    return value

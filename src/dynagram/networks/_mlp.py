@@ -1,36 +1,43 @@
-"""The MLP specification: widths, activation, initialisation, learning rates; init and apply (2.5).
+"""Multilayer perceptrons: architecture, initialisation, learning rates; drawing and applying (2.5).
 
-Layer ℓ maps σ of the previous preactivations to z^(ℓ) = b + W σ(z^(ℓ-1)), with z^(1) = b + W x.
-Biases are drawn from N(0, C_b) and weights from N(0, C_W/n_{ℓ-1}) (2.19-2.22); gradient descent
-at global rate η moves biases with η λ_b and weights with η λ_W/n_{ℓ-1} (8.6).
+Layer ℓ maps σ of the previous preactivations to z^(ℓ) = b + W σ(z^(ℓ-1)) + γ z^(ℓ-1), with
+z^(1) = b + W x; γ, the skip of a block (B.3), is 0 in a plain network and in the first and the last
+layer. A strength ξ in front of a block is not needed: it is the same as ξ²C_b, ξ²C_W, ξ²λ_b, ξ²λ_W
+(B.6). Biases are drawn from N(0, C_b) and weights from N(0, C_W/n_{ℓ-1}) (2.19-2.22); gradient
+descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{ℓ-1} (8.6).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._toml import read_table
 from dynagram.activations import Activation
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import (
     ActivationLike,
     PerLayer,
     Widths,
+    as_list,
     checked_activation,
     checked_dtype,
+    checked_real,
     checked_widths,
     collapsed,
-    network_table,
     per_layer,
 )
+from dynagram.networks._model import Model
 
+_REQUIRED = ("widths", "activation", "C_b", "C_W")
 _PER_LAYER = ("C_b", "C_W", "lambda_b", "lambda_W")
 _RATE = "a learning rate must be ≥ 0"
 _POSITIVE_C_W = "must be > 0: with zero weights the output does not depend on the input"
@@ -47,29 +54,140 @@ Params = tuple[Layer, ...]
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class MLP:
-    """A multilayer perceptron, its initialisation and learning-rate tensor; immutable, hashable.
+class Architecture:
+    """What a multilayer perceptron computes and how its parameters move; immutable, hashable.
 
-    `widths` is (n_0, …, n_L); the last layer is linear. `activation` is anything that
-    `dynagram.activations.activation` understands. `C_b`, `C_W`, `lambda_b`, `lambda_W` take one
-    number for all layers or one per layer ℓ = 1..L, and are stored per layer.
+    An `MLP` is one with an initialisation; the architecture of weights that were loaded has none.
+    The last layer is linear.
+
+    **Arguments:**
+
+    - `widths`: (n_0, …, n_L).
+    - `activation`: a name, a callable or an `Activation`.
+    - `skip`: γ of the blocks ℓ = 2..L−1, one number or one per block, of either sign. Where γ is
+        not 0, the widths on both sides must agree.
+    - `lambda_b`, `lambda_W`: learning rates, one number or one per layer. By default every
+        parameter moves at the same rate, as under plain gradient descent: λ_b = 1, λ_W = n_{ℓ-1}.
+
+    >>> Architecture([4, 5, 1], "relu")
+    Architecture((4, 5, 1), 'relu', lambda_b=1.0, lambda_W=[4.0, 5.0])
+    """
+
+    widths: tuple[int, ...]
+    activation: Activation
+    skip: tuple[float, ...]
+    lambda_b: tuple[float, ...]
+    lambda_W: tuple[float, ...]
+
+    def __init__(
+        self,
+        widths: Widths,
+        activation: ActivationLike,
+        *,
+        skip: PerLayer = 0.0,
+        lambda_b: PerLayer = 1.0,
+        lambda_W: PerLayer | None = None,
+    ):
+        self._store("widths", checked_widths(widths))
+        self._store("activation", checked_activation(activation))
+        self._store("skip", checked_skip(self.widths, skip))
+        rates = self.widths[:-1] if lambda_W is None else lambda_W
+        self._store("lambda_b", per_layer("lambda_b", lambda_b, self.depth, _RATE))
+        self._store("lambda_W", per_layer("lambda_W", rates, self.depth, _RATE))
+
+    def _store(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def depth(self) -> int:
+        """L, the number of weight matrices."""
+        return len(self.widths) - 1
+
+    @property
+    def width(self) -> int:
+        """n_{L−1}, which divides the finite-width tensors of the output."""
+        return self.widths[-2]
+
+    @property
+    def input_size(self) -> int:
+        """n_0."""
+        return self.widths[0]
+
+    @property
+    def output_size(self) -> int:
+        """n_L."""
+        return self.widths[-1]
+
+    @property
+    def has_skips(self) -> bool:
+        """Whether any block has a skip."""
+        return any(self.skip)
+
+    @property
+    def skip_of_layers(self) -> tuple[float, ...]:
+        """γ^(1), …, γ^(L): 0 for the first and the last layer."""
+        return (0.0, *self.skip, 0.0) if self.depth > 1 else (0.0,)
+
+    @property
+    def number_of_parameters(self) -> int:
+        """Σ_ℓ n_ℓ (n_{ℓ-1} + 1) (2.7): skips have no parameters."""
+        pairs = zip(self.widths[1:], self.widths[:-1], strict=True)
+        return sum(n_out * (n_in + 1) for n_out, n_in in pairs)
+
+    def preactivations(self, params: Params, x: ArrayLike) -> tuple[Float[Array, "samples _"], ...]:
+        """z^(1), …, z^(L) for the samples in the rows of `x` (N, n_0); z^(ℓ) is (N, n_ℓ) (B.3).
+
+        Computes in the dtype of the parameters; traceable and differentiable in both arguments.
+        """
+        signal = entering_signal(self.widths, params, x)
+        layers: list[Array] = []
+        for layer, strength in zip(params, self.skip_of_layers, strict=True):
+            z = signal @ layer.W.T + layer.b[None, :]
+            if strength != 0.0:
+                z = z + strength * layers[-1]
+            layers.append(z)
+            signal = self.activation(z)
+        return tuple(layers)
+
+    def apply(self, params: Params, x: ArrayLike) -> Float[Array, "samples n_L"]:
+        """The network's output z^(L), of shape (N, n_L), for `x` of shape (N, n_0) (2.5)."""
+        return self.preactivations(params, x)[-1]
+
+    def __repr__(self) -> str:
+        return self._described("lambda_b", "lambda_W")
+
+    def _described(self, *names: str) -> str:
+        parts = [repr(self.widths), repr(self.activation.name)]
+        parts += [f"skip={collapsed(self.skip)}"] if self.has_skips else []
+        parts += [f"{name}={collapsed(getattr(self, name))}" for name in names]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class MLP(Architecture):
+    """A multilayer perceptron, its initialisation and learning rates; immutable, hashable.
+
+    **Arguments:**
+
+    - `widths`: (n_0, …, n_L); the last layer is linear.
+    - `activation`: a name, a callable or an `Activation`.
+    - `C_b`, `C_W`: variances of biases and of weights times fan-in, one number or one per layer.
+    - `lambda_b`, `lambda_W`: learning rates of biases and of weights times fan-in, likewise.
+    - `skip`: γ of the blocks ℓ = 2..L−1, one number or one per block; 0 is the plain network.
 
     >>> net = MLP([4, 5, 5, 5, 1], "relu", C_b=0, C_W=2)
     >>> net
     MLP((4, 5, 5, 5, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
     >>> net.depth, net.number_of_parameters, net.C_W
     (4, 91, (2.0, 2.0, 2.0, 2.0))
-    >>> params = net.init(jax.random.key(0))
-    >>> net.apply(params, jnp.ones((3, 4))).shape
+    >>> net.init(seed=0)(jnp.ones((3, 4))).shape
     (3, 1)
+    >>> MLP([3, 8, 8, 8, 1], "relu", C_b=0, C_W=1.5, skip=0.5).skip_of_layers
+    (0.0, 0.5, 0.5, 0.0)
     """
 
-    widths: tuple[int, ...]
-    activation: Activation
     C_b: tuple[float, ...]
     C_W: tuple[float, ...]
-    lambda_b: tuple[float, ...]
-    lambda_W: tuple[float, ...]
 
     def __init__(
         self,
@@ -79,16 +197,12 @@ class MLP:
         C_W: PerLayer,
         lambda_b: PerLayer = 1.0,
         lambda_W: PerLayer = 1.0,
+        *,
+        skip: PerLayer = 0.0,
     ):
-        def store(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        store("widths", checked_widths(widths))
-        store("activation", checked_activation(activation))
-        store("C_b", per_layer("C_b", C_b, self.depth, "a variance must be ≥ 0"))
-        store("C_W", per_layer("C_W", C_W, self.depth, _POSITIVE_C_W, positive=True))
-        store("lambda_b", per_layer("lambda_b", lambda_b, self.depth, _RATE))
-        store("lambda_W", per_layer("lambda_W", lambda_W, self.depth, _RATE))
+        super().__init__(widths, activation, skip=skip, lambda_b=lambda_b, lambda_W=lambda_W)
+        self._store("C_b", per_layer("C_b", C_b, self.depth, "a variance must be ≥ 0"))
+        self._store("C_W", per_layer("C_W", C_W, self.depth, _POSITIVE_C_W, positive=True))
 
     @classmethod
     def critical(
@@ -96,32 +210,49 @@ class MLP:
         widths: Widths,
         activation: ActivationLike,
         *,
+        skip: PerLayer = 0.0,
         lambda_b: PerLayer = 1.0,
         lambda_W: PerLayer = 1.0,
     ) -> MLP:
         """The network at the preferred critical initialisation of its activation (book §5).
 
-        Raises `InvalidValueError` when the activation has no critical point.
+        Blocks with a skip have (1 − γ²) times the plain C_b and C_W (B.20), (B.21), which needs
+        γ² < 1: at γ = 1 only C_W = 0 is critical. Raises `InvalidValueError` there, and when the
+        activation has no critical point.
+
+        >>> MLP.critical([3, 8, 8, 8, 1], "relu", skip=[0.5, 0.6]).C_W
+        (2.0, 1.5, 1.28, 2.0)
         """
         from dynagram.theory.criticality import critical_initialisation
 
-        sigma = checked_activation(activation)
+        sizes, sigma = checked_widths(widths), checked_activation(activation)
+        strengths = checked_skip(sizes, skip)
+        for block, strength in enumerate(strengths, start=1):
+            if strength**2 >= 1.0:
+                allowed = "criticality needs γ² < 1, else K grows in every block: give C_b and C_W"
+                raise InvalidValueError(f"skip of block {block}", strength, allowed)
         point = critical_initialisation(sigma)
-        return cls(widths, sigma, point.C_b, point.C_W, lambda_b, lambda_W)
+        rest = [1.0, *(1.0 - strength**2 for strength in strengths), 1.0][: len(sizes) - 1]
+        C_b, C_W = ([factor * value for factor in rest] for value in (point.C_b, point.C_W))
+        return cls(sizes, sigma, C_b, C_W, lambda_b, lambda_W, skip=strengths or 0.0)
 
-    @property
-    def depth(self) -> int:
-        """L, the number of weight matrices."""
-        return len(self.widths) - 1
+    def init(self, seed: int | Array = 0, *, dtype: DTypeLike | None = None) -> Model:
+        """A network drawn from this specification, with its weights.
 
-    @property
-    def number_of_parameters(self) -> int:
-        """Σ_ℓ n_ℓ (n_{ℓ-1} + 1) (2.7)."""
-        pairs = zip(self.widths[1:], self.widths[:-1], strict=True)
-        return sum(n_out * (n_in + 1) for n_out, n_in in pairs)
+        **Arguments:**
 
-    def init(self, key: Array, dtype: DTypeLike | None = None) -> Params:
-        """Draw b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.
+        - `seed`: an integer, or a JAX key.
+        - `dtype`: of the parameters; by default JAX's current float.
+
+        **Returns:** a `Model`, to be called on inputs (N, n_0).
+
+        >>> float(MLP([2, 3, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)(jnp.zeros((1, 2)))[0, 0])
+        0.0
+        """
+        return Model(self, self.draw(_key(seed), dtype))
+
+    def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
+        """Parameters b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.
 
         `dtype` defaults to JAX's current float. The draw of a layer depends on `key`, the depth
         and the widths of that layer only: changing C_b or C_W rescales the same normal numbers.
@@ -134,23 +265,6 @@ class MLP:
             std_b, std_W = math.sqrt(self.C_b[index]), math.sqrt(self.C_W[index] / n_in)
             layers.append(Layer(std_b * normal[:, 0], std_W * normal[:, 1:]))
         return tuple(layers)
-
-    def preactivations(self, params: Params, x: ArrayLike) -> tuple[Float[Array, "samples _"], ...]:
-        """z^(1), …, z^(L) for the samples in the rows of `x` (N, n_0); z^(ℓ) is (N, n_ℓ) (2.5).
-
-        Computes in the dtype of the parameters; traceable and differentiable in both arguments.
-        """
-        signal = entering_signal(self.widths, params, x)
-        fields_of_layers = []
-        for layer in params:
-            z = signal @ layer.W.T + layer.b[None, :]
-            fields_of_layers.append(z)
-            signal = self.activation(z)
-        return tuple(fields_of_layers)
-
-    def apply(self, params: Params, x: ArrayLike) -> Float[Array, "samples n_L"]:
-        """The network's output z^(L), of shape (N, n_L), for `x` of shape (N, n_0) (2.5)."""
-        return self.preactivations(params, x)[-1]
 
     def to_toml(self) -> str:
         """The specification as a `[network]` table, which `from_toml` reads back exactly.
@@ -170,6 +284,7 @@ class MLP:
         name = json.dumps(self.activation.name, ensure_ascii=False)
         lines = ["[network]", f"widths = {list(self.widths)}", f"activation = {name}"]
         lines += [f"{field} = {collapsed(getattr(self, field))}" for field in _PER_LAYER]
+        lines += [f"skip = {collapsed(self.skip)}"] if self.has_skips else []
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -179,12 +294,49 @@ class MLP:
         >>> MLP.from_toml('[network]\\nwidths = [2, 1]\\nactivation = "relu"\\nC_b = 0\\nC_W = 2')
         MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
         """
-        known = [field.name for field in fields(cls)]
-        return cls(**network_table(text, known, required=known[:4]))
+        known = ["kind", *_REQUIRED, "lambda_b", "lambda_W", "skip"]
+        table = read_table(text, "network", known, required=_REQUIRED)
+        table.pop("kind", None)
+        return cls(**table)
 
     def __repr__(self) -> str:
-        per_layer = ", ".join(f"{name}={collapsed(getattr(self, name))}" for name in _PER_LAYER)
-        return f"MLP({self.widths}, {self.activation.name!r}, {per_layer})"
+        return self._described(*_PER_LAYER)
+
+
+def checked_skip(widths: tuple[int, ...], skip: object) -> tuple[float, ...]:
+    """γ of every block ℓ = 2..L−1 of a network of these widths; 0 fits every network.
+
+    >>> checked_skip((3, 8, 8, 1), 0.5), checked_skip((3, 8, 1), 0.0)
+    ((0.5,), ())
+    """
+    blocks = max(len(widths) - 3, 0)
+    values = as_list(skip)
+    if values is None:
+        strength = checked_real("skip", skip)
+        if strength != 0.0 and blocks == 0:
+            allowed = "a block joins two hidden layers: at least n_0, n_1, n_2, n_3 needed"
+            raise InvalidValueError("widths", widths, allowed)
+        values = [strength] * blocks
+    if len(values) != blocks:
+        expected = f"one number, or one per block: {blocks} expected, {len(values)} given"
+        raise InvalidValueError("skip", values, expected)
+    strengths = tuple(checked_real("skip", value) for value in values)
+    for layer, strength in enumerate(strengths, start=2):
+        n_in, n_out = widths[layer - 1], widths[layer]
+        if strength != 0.0 and n_in != n_out:
+            allowed = (
+                f"layer {layer} goes from {n_in} to {n_out} neurons: a skip needs equal widths"
+            )
+            raise InvalidValueError(f"skip of block {layer - 1}", strength, allowed)
+    return strengths
+
+
+def _key(seed: int | Array) -> Array:
+    if isinstance(seed, jax.Array):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise InvalidTypeError("seed", seed, "expected an integer or a JAX key")
+    return jax.random.key(int(seed))
 
 
 def entering_signal(

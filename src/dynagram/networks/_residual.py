@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._toml import read_table
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks._checks import (
@@ -27,7 +28,6 @@ from dynagram.networks._checks import (
     checked_real,
     checked_widths,
     collapsed,
-    network_table,
 )
 from dynagram.networks._mlp import MLP, Params, entering_signal
 
@@ -46,7 +46,7 @@ class ResidualMLP:
     ResidualMLP((3, 8, 8, 8, 1), 'relu', skip=0.5, C_b=0.0, C_W=1.5, lambda_b=1.0, lambda_W=1.0)
     >>> net.depth, net.skip, net.skip_of_layers
     (4, (0.5, 0.5), (0.0, 0.5, 0.5, 0.0))
-    >>> net.apply(net.init(jax.random.key(0)), jnp.ones((2, 3))).shape
+    >>> net.apply(net.draw(jax.random.key(0)), jnp.ones((2, 3))).shape
     (2, 1)
     """
 
@@ -123,9 +123,9 @@ class ResidualMLP:
         """γ^(1), …, γ^(L): 0 for the first and the last layer."""
         return (0.0, *self.skip, 0.0)
 
-    def init(self, key: Array, dtype: DTypeLike | None = None) -> Params:
-        """Draw biases and weights as `MLP.init` does; traceable."""
-        return self.plain.init(key, dtype)
+    def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
+        """Draw biases and weights as `MLP.draw` does; traceable."""
+        return self.plain.draw(key, dtype)
 
     def preactivations(self, params: Params, x: ArrayLike) -> tuple[Float[Array, "samples _"], ...]:
         """z^(1), …, z^(L) for the samples in the rows of `x` (N, n_0); z^(ℓ) is (N, n_ℓ) (B.3)."""
@@ -156,7 +156,7 @@ class ResidualMLP:
     def from_toml(cls, text: str) -> ResidualMLP:
         """Read the `[network]` table of a TOML text; other tables are left to others."""
         known = [*(field.name for field in fields(MLP)), "skip"]
-        return cls(**network_table(text, known, required=[*known[:4], "skip"]))
+        return cls(**read_table(text, "network", known, required=[*known[:4], "skip"]))
 
     def __repr__(self) -> str:
         inside = repr(self.plain).removeprefix(f"MLP({self.widths}, {self.activation.name!r}, ")

@@ -59,7 +59,7 @@ def imbalance(network: MLP, params: Params) -> tuple[Float[Array, " neuron"], ..
     one rate for all weights, make the network with λ_W = n_{ℓ−1}. A bias with rate 0 is left out.
 
     >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0, lambda_b=0.0, lambda_W=[2.0, 3.0])
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> [neurons.shape for neurons in imbalance(net, params)]
     [(3,)]
     """
@@ -98,7 +98,7 @@ def imbalance_drift(
     neurons for the scalar form. Cost: one forward and one backward pass.
 
     >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> (drift,) = imbalance_drift(net, params, jnp.ones((4, 2)), jnp.ones((4, 1)))
     >>> float(jnp.abs(drift).max()) < 1e-7                # class A: conserved
     True
@@ -153,7 +153,7 @@ def imbalance_step(
     decay: −2ηλ × imbalance; discretisation: η² times the imbalance of the updates themselves.
 
     >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> terms = imbalance_step(net, params, jnp.ones((4, 2)), jnp.ones((4, 1)), eta=0.1)
     >>> terms.flow[0].shape, float(jnp.abs(terms.weight_decay[0]).max())
     ((3,), 0.0)

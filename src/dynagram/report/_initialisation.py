@@ -16,8 +16,9 @@ from dynagram.report._phase import phase_figure
 from dynagram.report.prose._initialisation import jax_lines, paragraph, pytorch_lines
 from dynagram.results._comparison import Comparison, compare
 from dynagram.results._estimate import Estimate
+from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import next_order
-from dynagram.theory._predict import Prediction, predict
+from dynagram.theory._predict import predict
 from dynagram.theory.criticality import critical_initialisation, single_input
 
 Progress = Callable[[int, int], object]
@@ -85,7 +86,7 @@ def _sample_names(samples: int) -> list[str]:
     return [chr(ord("A") + i) for i in range(samples)]
 
 
-def _compare(x: np.ndarray, prediction: Prediction, ensemble: KernelEnsemble) -> list[Comparison]:
+def _compare(x: np.ndarray, prediction: Tensors, ensemble: KernelEnsemble) -> list[Comparison]:
     """Each quantity against the order that should describe it and the one that should not.
 
     The next order is shown for the first and the last input, the pair that needs it most.
@@ -107,7 +108,7 @@ def _compare(x: np.ndarray, prediction: Prediction, ensemble: KernelEnsemble) ->
     ]
 
 
-def _verdict(prediction: Prediction, ensemble: KernelEnsemble) -> Section:
+def _verdict(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
     """The regime, and how the ensemble's precision compares with what the theory leaves out."""
     assert ensemble.V is not None
     regime = prediction.regime
@@ -194,7 +195,7 @@ def _flow_of_the_kernel(network: MLP) -> Section:
     )
 
 
-def _vertex(prediction: Prediction, ensemble: KernelEnsemble) -> Section:
+def _vertex(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
     assert ensemble.V is not None
     network, K = prediction.network, prediction["K"]
     fan_in = np.array(network.widths[:-1], dtype=np.float64)
@@ -229,7 +230,7 @@ def _vertex(prediction: Prediction, ensemble: KernelEnsemble) -> Section:
     )
 
 
-def _metric(prediction: Prediction, ensemble: KernelEnsemble) -> Section:
+def _metric(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
     assert ensemble.G1 is not None
     layers = np.arange(1, prediction.network.depth + 1)
     theory, measured, errors = {}, {}, {}
@@ -256,9 +257,7 @@ def _metric(prediction: Prediction, ensemble: KernelEnsemble) -> Section:
     )
 
 
-def _table(
-    prediction: Prediction, ensemble: KernelEnsemble, comparisons: list[Comparison]
-) -> Section:
+def _table(prediction: Tensors, ensemble: KernelEnsemble, comparisons: list[Comparison]) -> Section:
     assert ensemble.G is not None
     network = prediction.network
     rows = [

@@ -6,37 +6,21 @@ Only what the requested tensors need is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
+from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
 from dynagram.networks import MLP, check_inputs
-from dynagram.results._tensors import INFINITE, TensorTable
+from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
+from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._recursions import FINITE, closure, distinct, run_layers, written_out
+from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory._regime import tensor_regime
 
-TENSORS = (*INFINITE, *FINITE)
-_SMOOTH_ONLY = ("P", "Q", "R", "S", "T", "U")
+TENSORS = (*INFINITE, *RECURSIVE)
 _MAX_BYTES = 8 * 1024**3
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction(TensorTable):
-    """The tensors of a plain network by letter, layers first: `prediction["V"][layer, a, b, c, d]`.
-
-    See `TensorTable` for orders and errors.
-    """
-
-    network: MLP
-
-    @property
-    def mean_ntk(self) -> Float[np.ndarray, "layer a b"]:
-        """E[H_ab] = Θ + H^{1}/n_{ℓ−1} to order 1/n (9.3)."""
-        return self["Theta"] + self["H1"] / self._fan_in
 
 
 def predict(
@@ -46,7 +30,7 @@ def predict(
     *,
     accuracy: float = 1e-4,
     seed: int = 0,
-) -> Prediction:
+) -> Tensors:
     """The requested `tensors` of every layer for the samples in the rows of `x`.
 
     Letters: K, Theta (infinite width); V, G1 (preactivations), H1, A, B, D, F (NTK), P, Q (dNTK),
@@ -63,44 +47,40 @@ def predict(
     wanted = _checked(tensors, network)
     inputs = check_inputs(x, network.widths[0])
     needed = closure(wanted)
-    _require_memory(inputs.shape[0], network.depth, [n for n in wanted if n in FINITE])
+    _require_memory(inputs.shape[0], network.depth, [n for n in wanted if n in RECURSIVE])
     frozen = frozen_kernels(network, inputs)
-    first, inverse = distinct(inputs)
+    first, inverse = find_distinct(inputs)
     K = frozen.K[:, first][:, :, first]
     Theta = frozen.Theta[:, first][:, :, first]
     modes: dict[str, np.ndarray] = {}
     if needed:
         layers = run_layers(network, K, Theta, needed, accuracy=accuracy, seed=seed)
-        kept = [
-            {name: np.asarray(state[name]) for name in wanted if name in FINITE} for state in layers
-        ]
-        modes = {name: np.stack([state[name] for state in kept]) for name in kept[0]}
+        finite = [name for name in wanted if name in RECURSIVE]
+        kept = [{name: np.asarray(state[name]) for name in finite} for state in layers]
+        modes = {name: np.stack([state[name] for state in kept]) for name in finite}
     found: dict[str, np.ndarray] = {"K": frozen.K, "Theta": frozen.Theta}
     errors: dict[str, np.ndarray] = {}
     for name, values in modes.items():
         full = written_out(name, values, inverse)
         found[name] = full[:, 0]
         errors[name] = np.sqrt(np.sum(full[:, 1:] ** 2, axis=1))
-    return Prediction(
-        network,
-        {name: found[name] for name in TENSORS if name in wanted},
-        errors,
+    values = {name: found[name] for name in wanted}
+    return Tensors(
+        network, inputs, "1/n" if errors else "∞", values, errors,
+        dict.fromkeys(values, tuple(range(1, network.depth + 1))),
         tensor_regime(network, frozen.K, frozen.Theta, found, errors),
-    )
+        about={"accuracy": accuracy, "nodes_seed": seed},
+    )  # fmt: skip
 
 
-def _checked(tensors: Sequence[str], network: MLP) -> list[str]:
-    names = list(tensors)
-    unknown = [name for name in names if name not in TENSORS]
-    if unknown or not names:
-        allowed = f"expected some of {', '.join(TENSORS)}"
-        raise InvalidValueError("tensors", ",".join(names), allowed)
+def _checked(tensors: Sequence[str], network: MLP) -> tuple[str, ...]:
+    names = check_letters(tensors, TENSORS)
     sigma = network.activation
     if sigma.jumps and set(names) - {"K"}:
         raise InvalidValueError(
             "tensors", ",".join(names), f"{sigma.name} jumps, so σ' is a delta: only K exists"
         )
-    kinked = [name for name in names if name in _SMOOTH_ONLY]
+    kinked = [name for name in names if LETTERS[name].is_smooth_only]
     if kinked and not sigma.is_smooth:
         raise InvalidValueError(
             "tensors",
@@ -112,7 +92,7 @@ def _checked(tensors: Sequence[str], network: MLP) -> list[str]:
 
 
 def _require_memory(samples: int, depth: int, names: Sequence[str]) -> None:
-    big = sum(1 for name in names if name not in ("G1", "H1"))
+    big = sum(1 for name in names if len(LETTERS[name].axes) > 2)
     needed = 2 * (depth + MODES) * big * samples**4 * 8
     if needed > _MAX_BYTES:
         most = int((_MAX_BYTES / (16 * (depth + MODES) * big)) ** 0.25)

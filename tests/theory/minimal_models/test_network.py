@@ -40,7 +40,7 @@ def rates(network, params):
 
 def test_wiring_of_a_network_expanded_by_hand():
     """Jacobian and Hessian by autodiff give the same kernels; then real descent on them."""
-    params = NETWORK.init(jax.random.key(1))
+    params = NETWORK.draw(jax.random.key(1))
     flat, unflatten = ravel_pytree(params)
 
     def function(theta):
@@ -97,7 +97,7 @@ def measured_step(network, x, y, eta, keys):
     """dH of output 0 (order η), the bend of z, and dz of the first hidden neuron, per network."""
 
     def member(key):
-        params = network.init(key)
+        params = network.draw(key)
 
         def outputs(p):
             return network.apply(p, x)

@@ -75,7 +75,7 @@ def test_reduced_flow_is_the_flow_of_the_full_network():
     )
 
 
-# --- the numbers of the reference ---------------------------------------------------------------
+# --- the numbers of docs/derivations/escape-times.md --------------------------------------------
 
 
 @pytest.mark.parametrize(

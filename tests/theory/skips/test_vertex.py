@@ -268,7 +268,7 @@ def test_the_result_says_what_it_is():
     found = predict_residual(net, X[:1], ("K", "Theta", "V", "G1"))
     assert found.vertex == "corrected"
     assert predict_residual(net, X[:1], ("V",), vertex="published").vertex == "published"
-    assert [found.order(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
+    assert [found.order_of(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
     n = np.array([np.inf, 20, 20, 20, 20])[:, None, None]
     np.testing.assert_allclose(found.metric, found["K"] + found["G1"] / n)
     assert found.regime.verdict == "do not use"

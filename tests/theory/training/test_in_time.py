@@ -211,7 +211,7 @@ def test_one_network_against_its_own_training(steps):
     for width in (64, 512):
         net, plain, whole = network(width), [], []
         for seed in range(6):
-            params = net.init(jax.random.key(seed))
+            params = net.draw(jax.random.key(seed))
             how = {"eta": 0.4, "steps": steps if steps < 300 else None}
             found = trained_output(net, params, X, 0.5 * Y, points, **how)
             z = np.asarray(net.apply(descended(net, params, 0.4, steps, X, 0.5 * Y), points))
@@ -228,7 +228,7 @@ def test_one_network_against_its_own_training(steps):
 
 def test_kinks_are_refused_for_single_networks():
     net = MLP([3, 16, 2], "relu", C_b=0.0, C_W=2.0)
-    params = net.init(jax.random.key(0))
+    params = net.draw(jax.random.key(0))
     with pytest.raises(InvalidValueError, match="σ' jumps"):
         trained_output(net, params, X, Y, T, eta=0.1)
     assert linearised_output(net, params, X, Y, T, eta=0.1).shape == (2, 2)

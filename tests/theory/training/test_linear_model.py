@@ -10,7 +10,7 @@ from dynagram.theory.training._linear_model import linear_model
 from dynagram.theory.training._one_network import linearised_output
 
 NET = MLP([3, 9, 8, 2], "gelu", C_b=0.1, C_W=1.3, lambda_b=0.4, lambda_W=1.1)
-PARAMS = NET.init(jax.random.key(3))
+PARAMS = NET.draw(jax.random.key(3))
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(4, 3))
 X[3] = X[0]  # a repeated input, whose targets differ

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import pairs_to_matrix
-from dynagram.ensembles._jobs import toml_table
+from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.initial._batches import (
     check_integers,
@@ -198,7 +198,7 @@ class KernelJob:
             "sampler": self.sampler,
             "chunk": self.chunk_members,
         }
-        return f"{self.network.to_toml()}\n{toml_table('kernels', own)}"
+        return f"{self.network.to_toml()}\n{write_table('kernels', own)}"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The inputs, and the kernel that G1 is measured from where one was given."""

@@ -150,7 +150,7 @@ def _metric_chain(
 @functools.partial(jax.jit, static_argnums=0)
 def _from_weights(network: MLP, start: Array, x: Array, key: Array, numbers: Array) -> Array:
     def member(number: Array) -> Array:
-        params = network.init(jax.random.fold_in(key, number), dtype=jnp.float64)
+        params = network.draw(jax.random.fold_in(key, number), dtype=jnp.float64)
         fields = network.preactivations(params, x)
         metrics = [start]
         for layer, z in enumerate(fields[:-1], start=1):

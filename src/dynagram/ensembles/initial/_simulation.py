@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.ensembles._jobs import toml_table
+from dynagram._toml import write_table
 from dynagram.ensembles.initial._batches import chunk_for
 from dynagram.ensembles.initial._metric import KernelJob
 from dynagram.ensembles.initial._tangents import TangentJob
@@ -115,7 +115,7 @@ class InitialJob:
     def to_toml(self) -> str:
         """The specification but for the inputs."""
         own = {"tensors": self.tensors, "seed": self.seed, "chunk": self.chunk_members}
-        return f"{self.network.to_toml()}\n{toml_table('initial', own)}"
+        return f"{self.network.to_toml()}\n{write_table('initial', own)}"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The inputs."""

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from dynagram._pairs import matrix_to_pairs, pair_indices, pairs_to_matrix
 from dynagram._precision import float64
-from dynagram.ensembles._jobs import toml_table
+from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 from dynagram.ensembles.initial._sample import SAMPLERS, square_root
@@ -195,7 +195,7 @@ class ResidualJob:
     def to_toml(self) -> str:
         """The specification, but for the inputs."""
         names = ("seed", "tensors", "sampler", "chunk_members")
-        table = toml_table("residual", {name: getattr(self, name) for name in names})
+        table = write_table("residual", {name: getattr(self, name) for name in names})
         return self.network.to_toml() + "\n" + table
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -259,7 +259,7 @@ def _members(
         own = jax.random.fold_in(key, number)
         if sampler == "metric":
             return {"fields": _rows(network, K, _without_weights(network, K[0], own))}
-        params = network.init(own, dtype=jnp.float64)
+        params = network.draw(own, dtype=jnp.float64)
         found = {"fields": _rows(network, K, _with_weights(network, params, x))}
         if wants_H:
             H = residual_ntk(network, params, x)

@@ -91,7 +91,7 @@ def _members(
     network: MLP, parts: tuple[str, ...], x: Array, key: Array, numbers: Array
 ) -> dict[str, Array]:
     def member(number: Array) -> dict[str, Array]:
-        params = network.init(jax.random.fold_in(key, number), dtype=jnp.float64)
+        params = network.draw(jax.random.fold_in(key, number), dtype=jnp.float64)
         return _contributions(network, parts, params, x)
 
     return jax.vmap(member)(numbers)

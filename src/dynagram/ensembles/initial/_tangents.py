@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import pairs_to_matrix
-from dynagram.ensembles._jobs import toml_table
+from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.initial._batches import (
     check_integers,
@@ -205,7 +205,7 @@ class TangentJob:
     def to_toml(self) -> str:
         """The specification but for its arrays."""
         own = {"tensors": self.tensors, "seed": self.seed, "chunk": self.chunk_members}
-        return f"{self.network.to_toml()}\n{toml_table('tangents', own)}"
+        return f"{self.network.to_toml()}\n{write_table('tangents', own)}"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The inputs, and Θ^(L) where H1 is measured."""

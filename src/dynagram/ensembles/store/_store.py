@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from dynagram._toml import write_table
 from dynagram.ensembles._jobs import (
     KINDS,
     FailedMember,
@@ -32,7 +33,6 @@ from dynagram.ensembles._jobs import (
     JobClass,
     Packed,
     import_job,
-    toml_table,
 )
 from dynagram.ensembles.store._arrays import (
     UNREADABLE,
@@ -90,7 +90,7 @@ class RunStore:
             "seed": job.seed,
             **versions(),
         }
-        tables = [toml_table("run", run), toml_table("inputs", digests), job.to_toml()]
+        tables = [write_table("run", run), write_table("inputs", digests), job.to_toml()]
         spec = "\n".join(tables)
         with _explained(folder, "the start of the run"):
             folder.mkdir(exist_ok=True)

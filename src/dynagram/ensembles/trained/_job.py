@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.ensembles._jobs import Chunk, toml_table
+from dynagram._toml import write_table
+from dynagram.ensembles._jobs import Chunk
 from dynagram.ensembles.trained import _checks as checks
 from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
@@ -262,7 +263,7 @@ class TrainingJob:
             "covariances": list(self.covariances),
         }
         tables = (self.network.to_toml(), self.training.to_toml())
-        return "\n".join([*tables, toml_table("ensemble", request)])
+        return "\n".join([*tables, write_table("ensemble", request)])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Inputs, targets, test inputs, and the parameters to start from, where given."""

@@ -126,7 +126,7 @@ def observed_shapes(
 
 
 def _abstract_params(network: Network, dtype: str, members: tuple[int, ...]) -> Any:
-    layers = jax.eval_shape(lambda: network.init(jax.random.key(0), dtype))
+    layers = jax.eval_shape(lambda: network.draw(jax.random.key(0), dtype))
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*members, *a.shape), dtype), layers)
 
 
@@ -146,7 +146,7 @@ def _drawn_block(network: MLP, seed: int, number: int, size: int) -> Params:
 @functools.partial(jax.jit, static_argnums=0)
 def _draw(network: MLP, seed: Array, numbers: Array) -> Params:
     key = jax.random.key(seed)
-    return jax.vmap(lambda m: network.init(jax.random.fold_in(key, m), dtype=jnp.float64))(numbers)
+    return jax.vmap(lambda m: network.draw(jax.random.fold_in(key, m), dtype=jnp.float64))(numbers)
 
 
 @jax.jit

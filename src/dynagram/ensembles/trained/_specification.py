@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dynagram.ensembles._jobs import toml_table
+from dynagram._toml import write_table
 from dynagram.ensembles.trained._losses import LOSSES
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import as_list, checked_number, shortened
@@ -178,8 +178,8 @@ class Training:
         """The `[training]` table, which `from_toml` reads back exactly."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         options = dict(values.pop("options"))
-        table = toml_table("training", values)
-        return table + (toml_table("training.options", options) if options else "")
+        table = write_table("training", values)
+        return table + (write_table("training.options", options) if options else "")
 
     @classmethod
     def from_toml(cls, text: str) -> Training:

@@ -35,7 +35,7 @@ def backward_covariances(
     batch 2²⁴ numbers.
 
     >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> S = backward_covariances(net, net.init(jax.random.key(0)), np.ones((5, 2)))
+    >>> S = backward_covariances(net, net.draw(jax.random.key(0)), np.ones((5, 2)))
     >>> [s.shape for s in S], float(S[-1][0, 0])
     ([(3, 3), (1, 1)], 1.0)
     """
@@ -59,7 +59,7 @@ def agop(network: MLP, params: Params, x: np.ndarray) -> tuple[Float[np.ndarray,
     """AGOP of the inputs of every layer ℓ = 1..L, each (n_{ℓ-1}, n_{ℓ-1}); the first is that of x.
 
     >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=2.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> slope = np.asarray(params[1].W @ params[0].W)
     >>> bool(np.allclose(agop(net, params, np.ones((5, 2)))[0], slope.T @ slope))
     True

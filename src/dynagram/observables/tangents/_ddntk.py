@@ -72,7 +72,7 @@ def ddntk(network: MLP, params: Params, x: ArrayLike) -> DDNTK:
     size behind these tensors fails there. Cost per layer: (N n_L)³ n_ℓ n_{ℓ-1} and (N n_L)⁴ n_ℓ.
 
     >>> net = MLP([1, 1, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> found = ddntk(net, params, jnp.array([[2.0]]))  # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
     >>> found.first.item(), found.second.item()         # and ∇²z v = (2·3, 2·2)
     (0.0, 52.0)
@@ -87,7 +87,7 @@ def ddntk_patterns(network: MLP, params: Params, x: ArrayLike) -> DDNTKPatterns:
     Cost per layer: N³ n_L² n_ℓ n_{ℓ-1} and N⁴ n_L² n_ℓ. Refuses what `ddntk` refuses.
 
     >>> net = MLP([2, 3, 2], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> whole, patterns = (f(net, params, jnp.eye(2)) for f in (ddntk, ddntk_patterns))
     >>> bool(jnp.allclose(patterns.second_ijji[..., 0], whole.second[..., 0, 1, 1, 0]))
     True

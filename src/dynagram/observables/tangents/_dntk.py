@@ -41,7 +41,7 @@ def dntk(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "N N N n_L 
     of several inputs must not be measured this way.
 
     >>> net = MLP([1, 1, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> dntk(net, params, jnp.array([[2.0]])).item()    # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
     24.0
     """

@@ -39,7 +39,7 @@ def ntk(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L
     Cost per layer: (N n_L)² n_ℓ flop, and N n_L n_ℓ n_{ℓ-1} multiply-adds for the gradients.
 
     >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> ntk(net, params, jnp.array([[1.0, 2.0]])).ravel().tolist()  # 3 (.5 + 5) + .5 + 2·16·3/3
     [49.0]
     """
@@ -53,7 +53,7 @@ def ntk_terms(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "layer
     (λ_b + λ_W u^(ℓ-1)_a·u^(ℓ-1)_b/n_{ℓ-1}) Σ_k J^(ℓ)_ik;a J^(ℓ)_jk;b, by (8.7), (8.16)-(8.18).
 
     >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> ntk_terms(net, params, jnp.array([[1.0, 2.0]])).ravel().tolist()
     [16.5, 32.5]
     """
@@ -69,7 +69,7 @@ def ntk_of_layers(
     The ℓ-th is [a, b, i, j] with i, j < n_ℓ. Cost per layer: N² n_ℓ n_{ℓ-1} (n_ℓ + n_{ℓ-1}).
 
     >>> net = MLP([2, 3, 1], "tanh", C_b=0.1, C_W=1.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> first, last = ntk_of_layers(net, params, jnp.eye(2))
     >>> first[0, 0].round(6).tolist()   # λ_b + λ_W x·x/n_0 on the diagonal (8.23)
     [[1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]]

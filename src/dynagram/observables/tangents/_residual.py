@@ -20,7 +20,7 @@ def residual_gradients(network: ResidualMLP, params: Params, x: ArrayLike) -> Gr
 
     >>> import jax
     >>> net = ResidualMLP([1, 2, 2, 1], "linear", C_b=0.0, C_W=1.0, skip=0.5)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> J = residual_gradients(net, params, jnp.ones((1, 1))).J
     >>> way = params[2].W @ (params[1].W + 0.5 * jnp.eye(2))
     >>> bool(jnp.allclose(J[0][0], way, rtol=1e-6))
@@ -46,7 +46,7 @@ def residual_ntk(network: ResidualMLP, params: Params, x: ArrayLike) -> Float[Ar
 
     >>> import jax
     >>> net = ResidualMLP([1, 2, 2, 1], "linear", 0.0, 1.0, skip=1.0, lambda_b=0.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> residual_ntk(net, params, jnp.ones((1, 1))).ravel().tolist()  # 18 + 2·4 + 49
     [75.0]
     """

@@ -73,7 +73,7 @@ def gradients(network: MLP, params: Params, x: ArrayLike, moves: Moves = ()) -> 
 
     >>> import jax
     >>> net = MLP([1, 2, 1], "linear", C_b=0.0, C_W=1.0)
-    >>> first, last = net.init(jax.random.key(0))
+    >>> first, last = net.draw(jax.random.key(0))
     >>> J = gradients(net, (first, last), jnp.ones((1, 1))).J
     >>> [bool(jnp.all(J[0][0] == last.W)), J[1].tolist()]
     [True, [[[1.0]]]]
@@ -96,7 +96,7 @@ def signals(
 
     >>> import jax
     >>> net = MLP([1, 2, 1], "relu", C_b=0.0, C_W=1.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.init(jax.random.key(0)))
+    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> found = signals(net, params, jnp.array([[-3.0]]))       # both hidden units are off
     >>> found.B[0].tolist(), found.J[0].tolist()
     ([[[1.0, 1.0]]], [[[0.0, 0.0]]])

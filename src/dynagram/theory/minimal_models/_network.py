@@ -61,7 +61,7 @@ def network_model(network: MLP, params: Params, x: object) -> NetworkModel:
     Memory and cost: (N n_L)³ numbers, see `dntk`.
 
     >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> model = network_model(net, net.init(jax.random.key(0)), np.ones((3, 2)))
+    >>> model = network_model(net, net.draw(jax.random.key(0)), np.ones((3, 2)))
     >>> model.kernel.shape, model.meta_kernel.shape
     ((3, 3), (3, 3, 3))
     """
@@ -90,7 +90,7 @@ def network_prediction(
     Solutions as in `fit_nearly_kernel`. Samples come out as [train…, test…].
 
     >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.init(jax.random.key(0), dtype="float32")
+    >>> params = net.draw(jax.random.key(0), dtype="float32")
     >>> found = network_prediction(net, params, np.eye(2), [0.5, -0.5], [[1.0, 1.0]], eta=0.1)
     >>> found.outputs[:2].ravel().round(6), found.response.shape
     (array([ 0.5, -0.5]), (3, 1, 2, 1))

@@ -6,17 +6,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
+from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.networks import ResidualMLP, check_inputs
-from dynagram.results._tensors import TensorTable
-from dynagram.theory._recursions import distinct, written_out
-from dynagram.theory._regime import Judge, Regime
+from dynagram.results._regime import Judge, Regime
+from dynagram.theory._recursions import written_out
 from dynagram.theory.skips._flow import Vertex, checked_vertex
 from dynagram.theory.skips._frozen import residual_kernels
 from dynagram.theory.skips._vertex import residual_tensors
 
 TENSORS = ("K", "Theta", "V", "G1")
+
+
+@dataclass(frozen=True, eq=False)
+class TensorTable:
+    """Tensors by letter, layers first (index 0 ↔ ℓ = 1), samples in the printed order.
+
+    K and Θ are exact at infinite width (order "∞"); the others are of order "1/n" and multiply
+    1/n_{ℓ−1}. `errors` holds numerical standard errors of the order-1/n tensors, zero where the
+    averages behind them are exact.
+    """
+
+    network: ResidualMLP
+    values: dict[str, Float[np.ndarray, "layer ..."]]
+    errors: dict[str, Float[np.ndarray, "layer ..."]]
+    regime: Regime
+
+    def __getitem__(self, name: str) -> Float[np.ndarray, "layer ..."]:
+        if name not in self.values:
+            have = ", ".join(self.values)
+            raise InvalidValueError("tensor", name, f"this prediction holds {have}")
+        return self.values[name]
+
+    @staticmethod
+    def order_of(name: str) -> str:
+        """ "∞" or "1/n"."""
+        return "∞" if name in ("K", "Theta") else "1/n"
+
+    @property
+    def metric(self) -> Float[np.ndarray, "layer a b"]:
+        """E[z_a z_b] = K + G^{1}/n_{ℓ−1} to order 1/n (4.104)."""
+        return self["K"] + self["G1"] / self._fan_in
+
+    @property
+    def _fan_in(self) -> np.ndarray:
+        return np.array([np.inf, *self.network.widths[1:-1]])[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +97,7 @@ def predict_residual(
     found = {"K": frozen.K, "Theta": frozen.Theta}
     errors: dict[str, np.ndarray] = {}
     if {"V", "G1"}.intersection(wanted):
-        first, inverse = distinct(inputs)
+        first, inverse = find_distinct(inputs)
         K = frozen.K[:, first][:, :, first]
         made = residual_tensors(
             network, K, vertex=kept, metric="G1" in wanted, accuracy=accuracy, seed=seed

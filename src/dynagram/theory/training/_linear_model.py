@@ -82,7 +82,7 @@ def linear_model(
 
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
-    >>> model = linear_model(net, net.init(jax.random.key(0)), x, y, eta=0.3)
+    >>> model = linear_model(net, net.draw(jax.random.key(0)), x, y, eta=0.3)
     >>> model.outputs(x).round(6)
     array([[ 1.], [-1.]])
     >>> model.changes(x).shape, model.distances().shape

@@ -68,7 +68,7 @@ def linearised_output(
 
     >>> import jax
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.init(jax.random.key(0))
+    >>> params = net.draw(jax.random.key(0))
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
     >>> linearised_output(net, params, x, y, x, eta=0.3).round(6)     # trained: the targets
     array([[ 1.], [-1.]])
@@ -103,7 +103,7 @@ def trained_output(
     >>> import jax
     >>> net = MLP([2, 256, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> x, y = np.eye(2), np.array([[0.5], [-0.5]])
-    >>> found = trained_output(net, net.init(jax.random.key(0)), x, y, x + 0.3, eta=0.3)
+    >>> found = trained_output(net, net.draw(jax.random.key(0)), x, y, x + 0.3, eta=0.3)
     >>> found.output.shape, sorted(found.parts)
     ((2, 1), ['dNTK', 'ddI', 'ddII'])
     """

@@ -1,0 +1,99 @@
+"""Losses of outputs z (N, n_L) against targets y; one meaning per name, everywhere.
+
+"half-sum" is the book's ½ Σ_i Σ_a (z_i;a − y_i;a)² (7.2), a sum; "mean" the mean of (z − y)² over
+samples and outputs, as torch.nn.MSELoss; "cross-entropy" the mean over samples of
+−Σ_i y_i log softmax(z)_i, as torch.nn.CrossEntropyLoss, with probabilities for targets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from dynagram.errors import InvalidValueError
+
+LOSSES = ("half-sum", "mean", "cross-entropy")
+# Names that meant different things in different places.
+_AMBIGUOUS = {
+    "mse": '"half-sum" for ½ΣΣ(z − y)², "mean" for the mean as in torch.nn.MSELoss',
+    "half": '"mean" with n_L/2 times the step size, or "half-sum" with 1/N times it',
+    "book": '"half-sum", ½ΣΣ(z − y)²',
+    "mse-mean": '"mean"',
+    "cross-entropy-mean": '"cross-entropy", which is the mean over samples',
+}
+
+
+def check_loss(loss: object) -> str:
+    """The name of a loss; an ambiguous one is refused with what to write instead.
+
+    >>> check_loss("mean")
+    'mean'
+    """
+    if isinstance(loss, str) and loss in LOSSES:
+        return loss
+    if isinstance(loss, str) and loss in _AMBIGUOUS:
+        raise InvalidValueError("loss", loss, f"write {_AMBIGUOUS[loss]}")
+    raise InvalidValueError("loss", loss, f"expected one of {', '.join(LOSSES)}")
+
+
+def loss_value(
+    loss: str, z: Float[Array, "samples n_L"], y: Float[Array, "samples n_L"]
+) -> Float[Array, ""]:
+    """The loss called `loss` of the outputs `z`; traceable.
+
+    >>> z, y = jnp.array([[1.0, 3.0]]), jnp.array([[0.0, 1.0]])
+    >>> [round(float(loss_value(name, z, y)), 4) for name in LOSSES]
+    [2.5, 2.5, 0.1269]
+    """
+    if loss == "half-sum":
+        return 0.5 * jnp.sum((z - y) ** 2)
+    if loss == "mean":
+        return jnp.mean((z - y) ** 2)
+    return -jnp.sum(y * jax.nn.log_softmax(z, axis=-1)) / z.shape[0]
+
+
+def loss_gradient(
+    loss: str, z: Float[Array, "samples n_L"], y: Float[Array, "samples n_L"]
+) -> Float[Array, "samples n_L"]:
+    """∂L/∂z of the loss called `loss`; traceable.
+
+    >>> loss_gradient("cross-entropy", jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])).tolist()
+    [[-0.5, 0.5]]
+    """
+    if loss == "half-sum":
+        return z - y
+    if loss == "mean":
+        return (z - y) * (2.0 / z.size)
+    share = jnp.sum(y, axis=-1, keepdims=True)
+    return (share * jax.nn.softmax(z, axis=-1) - y) / z.shape[0]
+
+
+def half_sum_factor(loss: str, samples: int, outputs: int) -> float:
+    """L = factor · "half-sum" for a squared error; refused for other losses.
+
+    >>> half_sum_factor("mean", 4, 2)
+    0.25
+    """
+    if loss == "half-sum":
+        return 1.0
+    if loss == "mean":
+        return 2.0 / (samples * outputs)
+    raise InvalidValueError("loss", loss, "expected a squared error, half-sum or mean")
+
+
+def check_loss_targets(loss: str, y: Float[np.ndarray, "samples n_L"]) -> None:
+    """Refuse targets that `loss` cannot use: of a cross-entropy they are probabilities.
+
+    >>> check_loss_targets("cross-entropy", np.array([[0.2, 0.8]]))
+    """
+    if loss != "cross-entropy":
+        return
+    sums: Any = np.sum(y, axis=1)
+    if np.any(y < 0.0) or np.any(np.abs(sums - 1.0) > 1e-6):
+        row = int(np.argmax(np.where(np.any(y < 0.0, axis=1), np.inf, np.abs(sums - 1.0))))
+        allowed = "targets of a cross-entropy are probabilities: ≥ 0, with sum 1 in every row"
+        raise InvalidValueError(f"y[{row}]", np.asarray(y[row]).tolist(), allowed)
