@@ -85,7 +85,7 @@ def losses_expected():
 @case(["gd", "flow"])
 def one_network(algorithm):
     net = network()
-    params = net.init(jax.random.key(3), dtype="float64")
+    params = net.draw(jax.random.key(3), dtype="float64")
     sets = (net, params, X, Y, TEST_X)
     times = {"steps": 12} if algorithm == "gd" else {"time": 0.6}
     end = trained_output(*sets, **how(algorithm))
@@ -102,7 +102,7 @@ def one_network(algorithm):
 @case()
 def one_linear_model():
     net = network()
-    params = net.init(jax.random.key(3), dtype="float64")
+    params = net.draw(jax.random.key(3), dtype="float64")
     found = linear_model(net, params, X, Y, eta=0.05, steps=12)
     return {"outputs": found.outputs(TEST_X), "distances": found.distances()}
 
