@@ -3,7 +3,7 @@
 import numpy as np
 
 from dynagram import (
-    ResidualMLP,
+    MLP,
     Training,
     exact_posterior,
     frozen_kernels,
@@ -89,7 +89,7 @@ def trained_members(kind, algorithm):
     net = (
         plain("tanh", (4, 8, 8, 1))
         if kind == "plain"
-        else ResidualMLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
+        else MLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
     )
     training = Training(
         steps=12, eta=0.05, algorithm=algorithm, batch=2, record=4, spacing="linear"
