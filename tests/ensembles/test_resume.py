@@ -9,12 +9,12 @@ import time
 
 import numpy as np
 import pytest
+from dynagram.ensembles.initial._simulation import InitialJob
 from typer.testing import CliRunner
 
 from dynagram.cli import app
 from dynagram.ensembles._jobs import pack
 from dynagram.ensembles.engine._engine import resume_run, run_job
-from dynagram.ensembles.initial._simulation import InitialJob
 from dynagram.networks import MLP
 
 NETWORK = MLP((3, 10, 8, 2), "tanh", C_b=0.1, C_W=1.2)

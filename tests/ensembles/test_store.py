@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import zarr
+from dynagram.ensembles.store._runs import open_run
 
 from dynagram._toml import write_table
 from dynagram.ensembles._jobs import pack
@@ -18,7 +19,6 @@ from dynagram.ensembles.initial._batches import moments_of
 from dynagram.ensembles.store import _durable as durable
 from dynagram.ensembles.store._durable import Lock, RunError, write_durably
 from dynagram.ensembles.store._records import DamagedChunkError
-from dynagram.ensembles.store._runs import open_run
 from dynagram.ensembles.store._store import RunStore
 from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError
 
