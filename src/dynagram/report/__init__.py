@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dynagram.report._figures import phase_plane as phase_plane
     from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
     from dynagram.report._initialisation import initialisation_report as initialisation_report
+    from dynagram.report._output_charts import outputs_chart as outputs_chart
     from dynagram.report._page import Code as Code
     from dynagram.report._page import Figure as Figure
     from dynagram.report._page import Notice as Notice
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dynagram.report._page import Text as Text
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
+    from dynagram.report._tensor_charts import entries_chart as entries_chart
+    from dynagram.report._tensor_charts import tensor_flow as tensor_flow
 
 __getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
@@ -29,7 +32,9 @@ __getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDund
         "_export": "save",
         "_figures": "flow phase_plane theory_and_ensemble",
         "_page": "Code Figure Notice Section Table Text render",
+        "_output_charts": "outputs_chart",
         "_phase": "phase_figure",
+        "_tensor_charts": "entries_chart tensor_flow",
         "_initialisation": "initialisation_report",
     },
 )

@@ -22,11 +22,12 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class Grid:
-    """Headings, rows of texts, and sentences below them."""
+    """Headings, rows of texts, and sentences below them; the first `keys` columns name a row."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    keys: int = 1
 
     def rich(self) -> Table:
         """A rich table without lines, numbers to the right."""
@@ -40,25 +41,20 @@ class Grid:
             table.add_row(*map(Text, row))
         return table
 
-    def fitted(self, width: int, repeated: int) -> list[Grid]:
-        """The same table in pieces of at most `width` characters, each with the first columns.
+    def fitted(self, width: int) -> list[Grid]:
+        """The same table in pieces of at most `width` characters, each beginning with the keys.
 
-        **Arguments:**
-
-        - `width`: characters a line has.
-        - `repeated`: how many columns every piece begins with.
-
-        **Returns:** the pieces, at least one; notes stay with the whole.
+        Notes stay with the whole.
 
         >>> grid = Grid(("ℓ", "first", "second"), (("1", "10", "20"),))
-        >>> [piece.headings for piece in grid.fitted(12, repeated=1)]
+        >>> [piece.headings for piece in grid.fitted(12)]
         [('ℓ', 'first'), ('ℓ', 'second')]
         """
         columns = zip(self.headings, *self.rows, strict=True)
         sizes = [max(map(len, column)) + _GAP for column in columns]
-        head, room = list(range(repeated)), width + _GAP - sum(sizes[:repeated])
+        head, room = list(range(self.keys)), width + _GAP - sum(sizes[: self.keys])
         pieces: list[list[int]] = [[]]
-        for column in range(repeated, len(sizes)):
+        for column in range(self.keys, len(sizes)):
             taken = sum(sizes[other] for other in pieces[-1])
             if pieces[-1] and taken + sizes[column] > room:
                 pieces.append([])
@@ -67,7 +63,7 @@ class Grid:
 
     def _only(self, columns: list[int]) -> Grid:
         rows = tuple(tuple(row[column] for column in columns) for row in self.rows)
-        return Grid(tuple(self.headings[column] for column in columns), rows)
+        return Grid(tuple(self.headings[column] for column in columns), rows, keys=self.keys)
 
     def html(self, title: str = "") -> str:
         """An HTML table; everything in it is escaped.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,7 +160,7 @@ class Tensors(Result):
             n = self.network.widths[layer - 1]
             rows.append((str(layer), str(n), *(self._cell(name, layer) for name in self)))
         headings = [name + _POWERS[LETTERS[name].order][1] for name in self]
-        return Grid(("layer", "fan-in n", *headings), tuple(rows), tuple(self._notes()))
+        return Grid(("layer", "fan-in n", *headings), tuple(rows), tuple(self._notes()), keys=2)
 
     def _cell(self, name: str, layer: int) -> str:
         if layer not in self.layers[name]:
@@ -189,12 +189,15 @@ class Tensors(Result):
             notes.append(f"Worst standard error: {error} of the size of {worst['tensor']}.")
         return notes
 
-    def to_dict(self, *, diagonals: bool = False) -> dict[str, Any]:
-        """Network, order, tensors with errors and layers, regime.
+    def to_dict(self) -> dict[str, Any]:
+        """Network, order, `tensors` with layers, order, values and errors, regime."""
+        return self._described() | {"tensors": self._entries(np.asarray)}
 
-        With `diagonals`, the entries with all samples equal take the place of whole tensors.
-        """
-        cut = _diagonal if diagonals else np.asarray
+    def brief(self) -> dict[str, Any]:
+        """`to_dict` with `diagonals`, (layer, sample), in place of whole tensors."""
+        return self._described() | {"diagonals": self._entries(_diagonal)}
+
+    def _described(self) -> dict[str, Any]:
         return {
             "network": self.network.to_toml(),
             "order": self.order,
@@ -202,16 +205,18 @@ class Tensors(Result):
             "seed": self.seed,
             **self.about,
             "samples": self.x.shape[0],
-            "diagonals" if diagonals else "tensors": {
-                name: {
-                    "layers": list(self.layers[name]),
-                    "order": self.order_of(name),
-                    "value": cut(values),
-                    "error": cut(self.errors[name]) if name in self.errors else None,
-                }
-                for name, values in self.values.items()
-            },
             "regime": None if self.regime is None else self.regime.to_dict(),
+        }
+
+    def _entries(self, cut: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+        return {
+            name: {
+                "layers": list(self.layers[name]),
+                "order": self.order_of(name),
+                "value": cut(values),
+                "error": cut(self.errors[name]) if name in self.errors else None,
+            }
+            for name, values in self.values.items()
         }
 
     def to_xarray(self) -> xarray.Dataset:
@@ -227,7 +232,7 @@ class Tensors(Result):
 
     def plot(self) -> Any:
         """The flow of the tensors through the layers, as an altair chart (extra `report`)."""
-        from dynagram.report._results import tensor_flow
+        from dynagram.report._tensor_charts import tensor_flow
 
         return tensor_flow(self)
 
