@@ -74,9 +74,7 @@ def test_tables_have_the_same_columns_and_errors_beside_their_numbers():
 def test_tables_fit_a_line():
     grid = prediction().summary()
     pieces = grid.fitted(40)
-    assert [piece.headings[2:] for piece in pieces] == [("K",), ("V/n",), ("G1/n",)] or len(
-        pieces
-    ) > 1
+    assert len(pieces) > 1
     assert all(piece.headings[:2] == ("layer", "fan-in n") for piece in pieces)
     assert [h for piece in pieces for h in piece.headings[2:]] == ["K", "V/n", "G1/n"]
     for piece in pieces:

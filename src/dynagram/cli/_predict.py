@@ -14,6 +14,7 @@ from dynagram.cli._options import (
     Inputs,
     Json,
     Output,
+    Skip,
     WeightRate,
     WeightVariance,
     Widths,
@@ -41,6 +42,10 @@ def predict(
             "K,G1,V,Theta. Default: K,V,G1.",
         ),
     ] = None,
+    skip: Skip = "0",
+    vertex: Annotated[
+        str, typer.Option(help="V of residual blocks: corrected, or published as in (B.25).")
+    ] = "corrected",
     output: Output = None,
     accuracy: Annotated[
         float, typer.Option(help="Numerical error allowed in four-sample averages, relative.")
@@ -55,6 +60,7 @@ def predict(
 
     K and Theta are the kernel and the NTK at infinite width; the others are of order 1/n and are
     to be divided by n. Arrays have the layer first, then the samples in the order of the book.
+    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
     """
     from dynagram.theory._predict import predict as predict_tensors
 
@@ -64,9 +70,10 @@ def predict(
 
         check_plot_path(plot)
     x = load_array(inputs, "--inputs")
-    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w)
-    names = letters(tensors or "K,V,G1")
-    result = predict_tensors(network, x, names, accuracy=accuracy, seed=seed)
+    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w, skip)
+    usual = "K,V" if vertex == "published" else "K,V,G1"
+    names = letters(usual if tensors is None else tensors)
+    result = predict_tensors(network, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
     if plot is not None:
         tell(f"wrote {save(result.plot(), plot, title='dynagram predict')}")
     show_result(result, output, as_json=as_json)

@@ -16,6 +16,7 @@ from dynagram.cli._options import (
     Output,
     Resume,
     Run,
+    Skip,
     Tensors,
     UntilError,
     WeightRate,
@@ -44,6 +45,7 @@ def simulate(
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
     lambda_w: WeightRate = "1",
+    skip: Skip = "0",
     tensors: Tensors = _TENSORS,
     output: Output = None,
     members: Annotated[
@@ -66,6 +68,7 @@ def simulate(
 
     K and Theta are here the measured means, which contain all orders in 1/n. K, G1 and V are
     measured in every layer, the tangent tensors at the output, most of them off two outputs.
+    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
     """
     from dynagram import ensembles
     from dynagram.ensembles.engine._progress import terminal_bar
@@ -74,7 +77,8 @@ def simulate(
     folder = run if resume is None else resume
     if resume is not None:
         given = (inputs, widths, activation, cb, cw, members, run, chunk, until_error)
-        same = (lambda_b, lambda_w, tensors, seed, sampler) == ("1", "1", _TENSORS, 0, "auto")
+        usual = (lambda_b, lambda_w, skip, tensors, seed, sampler)
+        same = usual == ("1", "1", "0", _TENSORS, 0, "auto")
         if not same or any(value is not None for value in given):
             allowed = "has all its options in its folder; only --executor, -o and --json go with it"
             raise InvalidValueError("--resume", str(resume), allowed)
@@ -87,7 +91,7 @@ def simulate(
                 missing = next(name for name, value in named.items() if value is None)
                 raise InvalidValueError(missing, None, "needed, unless --resume is given")
             result = ensembles.simulate(
-                make_network(widths, activation, cb, cw, lambda_b, lambda_w),
+                make_network(widths, activation, cb, cw, lambda_b, lambda_w, skip),
                 load_array(inputs, "--inputs"),
                 letters(tensors),
                 members=members,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
@@ -12,11 +12,19 @@ if TYPE_CHECKING:
     from dynagram.ensembles._runs import resume_run as resume_run
     from dynagram.ensembles._simulate import simulate as simulate
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "exact_posterior",
+    "open_run",
+    "resume_run",
+    "simulate",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_exact_posterior": "exact_posterior",
-        "_runs": "open_run resume_run",
-        "_simulate": "simulate",
+        "exact_posterior": "_exact_posterior",
+        "open_run": "_runs",
+        "resume_run": "_runs",
+        "simulate": "_simulate",
     },
 )

@@ -46,8 +46,9 @@ def simulate(
     **Arguments:**
 
     - `network`, `x`: the specification, and one input a row.
-    - `tensors`: letters of `dynagram.results.LETTERS`, see there; networks with skips have odd,
-        those without six_point and the dNTK and ddNTK tensors P to U.
+    - `tensors`: letters of `dynagram.results.LETTERS`; odd is there with skips only, six_point
+        without. Those read off two outputs (A, B, F, P to U) need n_L ≥ 2, those with higher
+        derivatives (P to U) a smooth activation.
     - `members`: networks, 20 000 by default; with `until_error` the most allowed, or None.
     - `seed`: of the ensemble. The same seed gives the same networks, whatever else is asked.
     - `until_error`: go on until the worst relative standard error is this; judged chunk by chunk.

@@ -1,10 +1,8 @@
 """Figures and pages that show results; they compute nothing themselves."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.report._charts import xy_chart as xy_chart
@@ -25,16 +23,45 @@ if TYPE_CHECKING:
     from dynagram.report._tensor_charts import entries_chart as entries_chart
     from dynagram.report._tensor_charts import tensor_flow as tensor_flow
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "Code",
+    "Figure",
+    "Notice",
+    "Section",
+    "Table",
+    "Text",
+    "entries_chart",
+    "flow",
+    "initialisation_report",
+    "outputs_chart",
+    "phase_figure",
+    "phase_plane",
+    "render",
+    "save",
+    "tensor_flow",
+    "theory_and_ensemble",
+    "xy_chart",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_charts": "xy_chart",
-        "_export": "save",
-        "_figures": "flow phase_plane theory_and_ensemble",
-        "_page": "Code Figure Notice Section Table Text render",
-        "_output_charts": "outputs_chart",
-        "_phase": "phase_figure",
-        "_tensor_charts": "entries_chart tensor_flow",
-        "_initialisation": "initialisation_report",
+        "Code": "_page",
+        "Figure": "_page",
+        "Notice": "_page",
+        "Section": "_page",
+        "Table": "_page",
+        "Text": "_page",
+        "entries_chart": "_tensor_charts",
+        "flow": "_figures",
+        "initialisation_report": "_initialisation",
+        "outputs_chart": "_output_charts",
+        "phase_figure": "_phase",
+        "phase_plane": "_figures",
+        "render": "_page",
+        "save": "_export",
+        "tensor_flow": "_tensor_charts",
+        "theory_and_ensemble": "_figures",
+        "xy_chart": "_charts",
     },
 )

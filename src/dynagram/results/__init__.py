@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.results._comparison import Agreement as Agreement
@@ -19,15 +19,33 @@ if TYPE_CHECKING:
     from dynagram.results._regime import Regime as Regime
     from dynagram.results._tensors import Tensors as Tensors
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "LETTERS",
+    "Agreement",
+    "Comparison",
+    "Estimate",
+    "Letter",
+    "Moments",
+    "Outputs",
+    "Regime",
+    "Tensors",
+    "compare",
+    "load",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_comparison": "Agreement Comparison compare",
-        "_estimate": "Estimate Moments",
-        "_letters": "LETTERS Letter",
-        "_load": "load",
-        "_outputs": "Outputs",
-        "_regime": "Regime",
-        "_tensors": "Tensors",
+        "Agreement": "_comparison",
+        "Comparison": "_comparison",
+        "Estimate": "_estimate",
+        "LETTERS": "_letters",
+        "Letter": "_letters",
+        "Moments": "_estimate",
+        "Outputs": "_outputs",
+        "Regime": "_regime",
+        "Tensors": "_tensors",
+        "compare": "_comparison",
+        "load": "_load",
     },
 )

@@ -19,6 +19,7 @@ import numpy as np
 
 from dynagram.ensembles._jobs import FailedMember, Job, JobClass, Packed, join, unpack
 from dynagram.ensembles.engine._executors import check_executor, open_workers
+from dynagram.ensembles.engine._interrupts import interrupts
 from dynagram.ensembles.engine._outcome import Outcome
 from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
 from dynagram.ensembles.engine._schedule import Schedule
@@ -264,8 +265,10 @@ def _run(
     state, reason = "stopped", None
     try:
         chunks = _chunks(goal, store, executor, retries, failures, recomputed)
-        with contextlib.closing(chunks):  # stops the workers at once
+        # Closing stops the workers at once.
+        with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
             for size, packed, failed in chunks:
+                raise_lost_interrupt()
                 sofar.add(size, packed, failed)
                 progress = sofar.progress()
                 if report is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.ensembles.initial._blocks import TunedBlocks as TunedBlocks
@@ -14,12 +14,23 @@ if TYPE_CHECKING:
     from dynagram.ensembles.initial._sample import sample_metrics as sample_metrics
     from dynagram.ensembles.initial._tangent_members import sample_tangents as sample_tangents
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "TensorJob",
+    "TunedBlocks",
+    "measure_signal",
+    "sample_metrics",
+    "sample_tangents",
+    "tune_blocks",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_blocks": "TunedBlocks measure_signal tune_blocks",
-        "_job": "TensorJob",
-        "_sample": "sample_metrics",
-        "_tangent_members": "sample_tangents",
+        "TensorJob": "_job",
+        "TunedBlocks": "_blocks",
+        "measure_signal": "_blocks",
+        "sample_metrics": "_sample",
+        "sample_tangents": "_tangent_members",
+        "tune_blocks": "_blocks",
     },
 )

@@ -19,10 +19,9 @@ from dynagram._precision import float64
 from dynagram.ensembles.initial._batches import check_integers
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params, check_inputs
-from dynagram.observables.tangents._ddntk import ddntk_patterns, output_pairs
-from dynagram.observables.tangents._dntk import dntk
-from dynagram.observables.tangents._ntk import ntk
-from dynagram.observables.tangents._residual import residual_ntk
+from dynagram.observables.tangents._ddntk import network_ddntk_patterns, output_pairs
+from dynagram.observables.tangents._dntk import network_dntk
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.results._letters import check_letters
 
@@ -129,16 +128,16 @@ def _contributions(
         metric = network.C_W[-1] / network.widths[-2] * (signal @ signal.T)
         found["G"] = network.C_b[-1] + metric[a, b]
     if {"H", "B", "F"}.intersection(parts):
-        H = (residual_ntk if network.has_skips else ntk)(network, params, x)
+        H = network_ntk(network, params, x)
         found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
         found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
         found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[-1][:, i], z[-1][:, j], H[..., i, j])
     if _SECOND.intersection(parts):
-        dH = dntk(network, params, x)
+        dH = network_dntk(network, params, x)
         found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[-1][:, i])
         found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[-1][:, j])
     if _THIRD.intersection(parts):
-        first, *second = ddntk_patterns(network, params, x)
+        first, *second = network_ddntk_patterns(network, params, x)
         S, T, U = (pattern.sum(axis=-1) for pattern in second)
         # dd_II has the samples 1234; T and U are printed as T_1342 and U_1423.
         found |= {"R": first.sum(axis=-1), "S": S}
@@ -170,10 +169,6 @@ def check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
     if paired and network.widths[-1] < 2:
         allowed = f"{', '.join(paired)} are read off two distinct outputs"
         raise InvalidValueError("n_L of widths", network.widths[-1], allowed)
-    further = [name for name in tensors if name in _SECOND | _THIRD]
-    if further and network.has_skips:
-        allowed = "the dNTK and ddNTKs are measured on networks without skips only"
-        raise InvalidValueError("tensors", ",".join(further), allowed)
     harmless = samples == 1 and network.activation.is_scale_invariant
     if _SECOND.intersection(tensors) and not harmless:
         check_differentiable(network, 2, "P and Q by automatic differentiation")
