@@ -13,12 +13,9 @@ if TYPE_CHECKING:
     from dynagram.config import read_config as read_config
     from dynagram.data import Data as Data
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
-    from dynagram.ensembles.engine._engine import resume_run as resume_run
-    from dynagram.ensembles.engine._engine import run_job as run_job
-    from dynagram.ensembles.initial._metric import measure_kernels as measure_kernels
-    from dynagram.ensembles.initial._skips import measure_residual as measure_residual
-    from dynagram.ensembles.initial._tangents import measure_tangents as measure_tangents
-    from dynagram.ensembles.store._runs import open_run as open_run
+    from dynagram.ensembles._runs import open_run as open_run
+    from dynagram.ensembles._runs import resume_run as resume_run
+    from dynagram.ensembles._simulate import simulate as simulate
     from dynagram.ensembles.trained._train import Training as Training
     from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
     from dynagram.errors import DynagramError as DynagramError
@@ -56,12 +53,9 @@ _PUBLIC = {
     "Kink": "activations",
     "compare": "results._comparison",
     "Data": "data",
-    "resume_run": "ensembles.engine._engine",
-    "run_job": "ensembles.engine._engine",
-    "measure_kernels": "ensembles.initial._metric",
-    "measure_residual": "ensembles.initial._skips",
-    "open_run": "ensembles.store._runs",
-    "measure_tangents": "ensembles.initial._tangents",
+    "open_run": "ensembles._runs",
+    "resume_run": "ensembles._runs",
+    "simulate": "ensembles._simulate",
     "train_ensemble": "ensembles.trained._train",
     "Training": "ensembles.trained._train",
     "DynagramError": "errors",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dynagram.report._figures import phase_plane as phase_plane
     from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
     from dynagram.report._initialisation import initialisation_report as initialisation_report
+    from dynagram.report._output_charts import outputs_chart as outputs_chart
     from dynagram.report._page import Code as Code
     from dynagram.report._page import Figure as Figure
     from dynagram.report._page import Notice as Notice
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from dynagram.report._page import Text as Text
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
+    from dynagram.report._tensor_charts import entries_chart as entries_chart
+    from dynagram.report._tensor_charts import tensor_flow as tensor_flow
 
 __all__ = [
     "Code",
@@ -27,12 +30,15 @@ __all__ = [
     "Section",
     "Table",
     "Text",
+    "entries_chart",
     "flow",
     "initialisation_report",
+    "outputs_chart",
     "phase_figure",
     "phase_plane",
     "render",
     "save",
+    "tensor_flow",
     "theory_and_ensemble",
     "xy_chart",
 ]
@@ -46,12 +52,15 @@ __getattr__, __dir__ = load_on_demand(
         "Section": "_page",
         "Table": "_page",
         "Text": "_page",
+        "entries_chart": "_tensor_charts",
         "flow": "_figures",
         "initialisation_report": "_initialisation",
+        "outputs_chart": "_output_charts",
         "phase_figure": "_phase",
         "phase_plane": "_figures",
         "render": "_page",
         "save": "_export",
+        "tensor_flow": "_tensor_charts",
         "theory_and_ensemble": "_figures",
         "xy_chart": "_charts",
     },

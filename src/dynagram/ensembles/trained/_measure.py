@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dynagram._precision import float64
-from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
+from dynagram.ensembles.initial._batches import SMALLEST_ENSEMBLE
 from dynagram.ensembles.trained._pairs import PairData, frozen_pair, pair_data, trained_pair
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
