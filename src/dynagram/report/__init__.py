@@ -1,1 +1,58 @@
-"""Figures and the HTML report. Needs the extra `report`; nothing else in dynagram imports it."""
+"""Figures and pages that show results; they compute nothing themselves."""
+
+from typing import TYPE_CHECKING
+
+from dynagram._lazy import load_on_demand
+
+if TYPE_CHECKING:
+    from dynagram.report._charts import xy_chart as xy_chart
+    from dynagram.report._export import save as save
+    from dynagram.report._figures import flow as flow
+    from dynagram.report._figures import phase_plane as phase_plane
+    from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
+    from dynagram.report._initialisation import initialisation_report as initialisation_report
+    from dynagram.report._page import Code as Code
+    from dynagram.report._page import Figure as Figure
+    from dynagram.report._page import Notice as Notice
+    from dynagram.report._page import Section as Section
+    from dynagram.report._page import Table as Table
+    from dynagram.report._page import Text as Text
+    from dynagram.report._page import render as render
+    from dynagram.report._phase import phase_figure as phase_figure
+
+__all__ = [
+    "Code",
+    "Figure",
+    "Notice",
+    "Section",
+    "Table",
+    "Text",
+    "flow",
+    "initialisation_report",
+    "phase_figure",
+    "phase_plane",
+    "render",
+    "save",
+    "theory_and_ensemble",
+    "xy_chart",
+]
+
+__getattr__, __dir__ = load_on_demand(
+    __name__,
+    {
+        "Code": "_page",
+        "Figure": "_page",
+        "Notice": "_page",
+        "Section": "_page",
+        "Table": "_page",
+        "Text": "_page",
+        "flow": "_figures",
+        "initialisation_report": "_initialisation",
+        "phase_figure": "_phase",
+        "phase_plane": "_figures",
+        "render": "_page",
+        "save": "_export",
+        "theory_and_ensemble": "_figures",
+        "xy_chart": "_charts",
+    },
+)

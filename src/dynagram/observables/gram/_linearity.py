@@ -283,12 +283,13 @@ def _null_draws(
     targets = factor.centred_targets
     values, vectors = np.linalg.eigh(targets.T @ targets / (factor.samples - 1))
     values = np.maximum(values, 0.0)
-    root = np.sqrt(values) * vectors
+    # The symmetric root: eigenvectors have other signs, or mix, on another machine.
+    root = (np.sqrt(values) * vectors) @ vectors.T
     beyond = max(factor.samples - 1 - rank, 0)
     size_of_shift = math.sqrt(1.0 / factor.samples + 1.0 / scored)
     draws = []
     for _ in range(_NULL_DRAWS):
-        inside = rng.standard_normal((rank, values.size)) @ root.T
+        inside = rng.standard_normal((rank, values.size)) @ root
         # One χ² per eigendirection, twice a gamma variable; gamma(0) is 0.
         outside = float(np.sum(values * 2.0 * rng.standard_gamma(beyond / 2.0, values.size)))
         shift = size_of_shift * (root @ rng.standard_normal(values.size))
