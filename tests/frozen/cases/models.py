@@ -3,32 +3,29 @@
 import jax
 import numpy as np
 
-from dynagram import (
-    fields,
-    fixed_readout,
-    held_out_linearity,
-    measure_network,
-    target_linearity,
-    weight_spectrum,
-)
-from dynagram.networks._weights import chain
-from dynagram.observables._collapse import collapse
-from dynagram.observables._imbalance import imbalance, imbalance_drift
-from dynagram.observables._signal import layer_signals, small_signal
-from dynagram.observables.fields._overlaps import (
+from dynagram import Data, Model, measure
+from dynagram.observables import collapse, imbalance, imbalance_drift, layer_signals, small_signal
+from dynagram.observables.fields import (
     activation_overlaps,
     collective_kernel,
     conjugate_correlators,
+    fields,
+    fixed_readout,
     kernel_terms,
 )
-from dynagram.observables.gram._agop import agop
-from dynagram.observables.gram._gram import feature_learning_residual, weight_gram
-from dynagram.observables.gram._surrogate import target_surrogate
-from dynagram.observables.gram._virtual_covariance import gram_law, stationarity, virtual_covariance
-from dynagram.observables.spectra._power_law import fit_power_law
-from dynagram.observables.tangents._ddntk import ddntk
-from dynagram.observables.tangents._dntk import dntk
-from dynagram.observables.tangents._ntk import ntk, ntk_terms
+from dynagram.observables.gram import (
+    agop,
+    feature_learning_residual,
+    gram_law,
+    held_out_linearity,
+    stationarity,
+    target_linearity,
+    target_surrogate,
+    virtual_covariance,
+    weight_gram,
+)
+from dynagram.observables.spectra import fit_power_law, weight_spectrum
+from dynagram.observables.tangents import ddntk, dntk, ntk, ntk_terms
 from dynagram.theory.fields import anchored_run, descend, local_updates, simulate_one_layer
 from dynagram.theory.minimal_models import (
     QuadraticModel,
@@ -48,7 +45,7 @@ RNG = 5
 def small():
     """A network of a few neurons and its weights."""
     net = plain("tanh", (4, 5, 6, 2))
-    return net, net.draw(jax.random.key(2), dtype="float64")
+    return net.init(jax.random.key(2), dtype="float64")
 
 
 def classes():
@@ -61,12 +58,12 @@ def classes():
 
 @case()
 def tangents():
-    net, params = small()
-    second = ddntk(net, params, X[:2])
+    model = small()
+    second = ddntk(model, X[:2])
     return {
-        "ntk": ntk(net, params, X),
-        "ntk terms": ntk_terms(net, params, X),
-        "dntk": dntk(net, params, X[:2]),
+        "ntk": ntk(model, X),
+        "ntk terms": ntk_terms(model, X),
+        "dntk": dntk(model, X[:2]),
         "ddntk": np.concatenate([np.ravel(second.first), np.ravel(second.second)]),
     }
 
@@ -97,10 +94,9 @@ def quadratic():
 
 @case()
 def network_as_quadratic():
-    net = plain("tanh", (4, 30, 30, 1))
-    params = net.draw(jax.random.key(2), dtype="float64")
-    model = network_model(net, params, X)
-    found = network_prediction(net, params, X, Y, TEST_X, eta=0.05)
+    drawn = plain("tanh", (4, 30, 30, 1)).init(jax.random.key(2), dtype="float64")
+    model = network_model(drawn, X)
+    found = network_prediction(drawn, X, Y, TEST_X, eta=0.05)
     return {
         "kernel": model.kernel,
         "meta-kernel": model.meta_kernel,
@@ -117,8 +113,7 @@ def fixed():
 
 @case()
 def field_state():
-    network, params = fixed()
-    found = fields(network, params, X)
+    found = fields(fixed(), X)
     residual = found.output - Y[:, 0]
     return {
         "output": found.output,
@@ -136,12 +131,10 @@ def field_state():
 
 @case()
 def field_training():
-    network, params = fixed()
-    run = descend(network, params, X, np.abs(Y[:, 0]), eta=0.01, steps=20)
-    anchored = anchored_run(
-        network, params, X, np.abs(Y[:, 0]), eta=0.01, steps=6, every=3, unseen=TEST_X
-    )
-    start = fields(*fixed_readout([params[0].W]), X)
+    model = fixed()
+    run = descend(model, X, np.abs(Y[:, 0]), eta=0.01, steps=20)
+    anchored = anchored_run(model, X, np.abs(Y[:, 0]), eta=0.01, steps=6, every=3, unseen=TEST_X)
+    start = fields(fixed_readout([model.params[0].W]), X)
     one_layer = simulate_one_layer(start, np.abs(Y[:, 0]), eta=0.01, steps=5)
     return {
         "losses": run.losses,
@@ -155,8 +148,7 @@ def field_training():
 @case()
 def measured_network():
     x, labels, W = classes()
-    weights = chain({"W1": W[0], "W2": W[1]})
-    found = measure_network(weights, "relu", x, labels)
+    found = measure(Model.of_matrices(W, "relu"), Data.of_classes(x, labels))
     numbers = {"loss": found.loss, "accuracy": found.accuracy, "input": found.input_linearity.score}
     for layer in found.layers:
         numbers[f"layer {layer.layer}"] = [
@@ -182,7 +174,6 @@ def gram():
     law = gram_law(W, gradient, h, g, 0.01, weight_decay=0.1)
     y = h[:, :2] ** 2 + rng.normal(size=(40, 2))
     surrogate = target_surrogate(W, h, y)
-    net, params = small()
     return {
         "Gram": weight_gram(W),
         "virtual": virtual_covariance(h, g, 0.01),
@@ -190,7 +181,7 @@ def gram():
         "residual": feature_learning_residual(W, gradient, h, g),
         "stationarity": stationarity(W, gradient).value,
         "surrogate": [surrogate.value, surrogate.alignment.value],
-        "agop": np.concatenate([np.ravel(a) for a in agop(net, params, X)]),
+        "agop": np.concatenate([np.ravel(a) for a in agop(small(), X)]),
     }
 
 
@@ -220,11 +211,10 @@ def spectra():
 
 @case()
 def balance():
-    net, params = small()
-    y = np.tile(Y, (1, 2))
-    drift = imbalance_drift(net, params, X, y)
+    model = small()
+    drift = imbalance_drift(model, X, np.tile(Y, (1, 2)))
     return {
-        "imbalance": np.concatenate([np.ravel(i) for i in imbalance(net, params)]),
+        "imbalance": np.concatenate([np.ravel(i) for i in imbalance(model)]),
         "drift": np.concatenate([np.ravel(i) for i in drift]),
     }
 
@@ -243,8 +233,8 @@ def class_collapse():
 def signals():
     x, _, W = classes()
     y = x[:, :3] ** 2
-    layers = layer_signals(W, x, y, "tanh")
-    near = small_signal(W, x, y, "tanh")
+    model = Model.of_matrices(W, "tanh")
+    layers, near = layer_signals(model, x, y), small_signal(model, x, y)
     return {
         "scales": layers.scales,
         "gains": layers.gains,

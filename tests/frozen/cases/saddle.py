@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dynagram import SymmetricNetwork, escape_times, forecast
+from dynagram import Data, Model, SymmetricNetwork, escape_times, forecast
 from dynagram.theory.saddle import (
     BlockNetwork,
     block_escape,
@@ -15,6 +15,7 @@ from dynagram.theory.saddle import (
     reduced_path,
 )
 from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.training import GradientDescent, Training
 from frozen.registry import SUMMED, case
 
 BETAS = (1.0, 0.3)
@@ -77,11 +78,12 @@ def drawn():
 @case(["tanh", "relu"], rtol=SUMMED)
 def one_forecast(activation):
     weights, x, y = drawn()
-    found = forecast(weights, (x, y), activation, 0.05)
+    how = Training(GradientDescent(0.025), loss="mean")  # ½ mean |f − y|² at 0.05
+    found = forecast(Model.of_matrices(weights, activation), Data(x, y), how)
     return {
         "step": found.escape_step,
         "interval": found.interval,
-        "loss": [found.loss, found.escape_loss],
+        "loss": [found.loss / 2, found.escape_loss / 2],
         "layers": [found.r, *found.bottleneck, found.stages],
         "scales": found.scales,
         "nonlinearity": found.nonlinearity,
