@@ -84,9 +84,7 @@ def losses_expected():
 
 @case(["gd", "flow"])
 def one_network(algorithm):
-    net = network()
-    params = net.draw(jax.random.key(3), dtype="float64")
-    sets = (net, params, X, Y, TEST_X)
+    sets = (network().init(jax.random.key(3), dtype="float64"), X, Y, TEST_X)
     times = {"steps": 12} if algorithm == "gd" else {"time": 0.6}
     end = trained_output(*sets, **how(algorithm))
     numbers = {"initial": end.initial, "end": end.output} | {
@@ -101,9 +99,8 @@ def one_network(algorithm):
 
 @case()
 def one_linear_model():
-    net = network()
-    params = net.draw(jax.random.key(3), dtype="float64")
-    found = linear_model(net, params, X, Y, eta=0.05, steps=12)
+    drawn = network().init(jax.random.key(3), dtype="float64")
+    found = linear_model(drawn, X, Y, eta=0.05, steps=12)
     return {"outputs": found.outputs(TEST_X), "distances": found.distances()}
 
 
