@@ -48,7 +48,7 @@ from dynagram.ensembles.store._records import DamagedChunkError, Record, array_d
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
 
-FORMAT = 1
+FORMAT = 2
 # What may lie in the folder of a run that was interrupted while it was being created.
 _OWN_NAMES = {"inputs", "lock", "arrays", "chunks", ".spec.toml.part"}
 
@@ -113,6 +113,17 @@ class RunStore:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidValueError("run", str(folder), "holds no run (no spec.toml)") from error
         return cls(folder, spec)
+
+    def require_same(self, job: Job, *, members: int | None, until_error: float | None) -> None:
+        """Refuse to take this run for one of another job, or of other members or precision."""
+        known = tomllib.loads(self.spec)
+        digests = {name: array_digest(array) for name, array in job.arrays().items()}
+        asked = tomllib.loads(job.to_toml()) | {"inputs": digests}
+        run = known.pop("run")
+        aims = (run.get("members"), run.get("until_error"))
+        if known != asked or run["job"] != job.kind or aims != (members, until_error):
+            allowed = "holds another run: give a new folder"
+            raise InvalidValueError("run", str(self.folder), allowed)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -290,6 +301,6 @@ def _run_table(folder: Path, spec: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise RunError(f"spec.toml of {folder} cannot be read: {error!r}; restore it") from error
     if known[0] != FORMAT:
-        allowed = f"this version of dynagram reads format {FORMAT}"
+        allowed = f"this version of dynagram reads format {FORMAT}: compute the run anew"
         raise InvalidValueError(f"format of {folder}", known[0], allowed)
     return run
