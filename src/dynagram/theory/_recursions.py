@@ -3,7 +3,8 @@
 Each layer's two-sample averages are computed once, its four-sample averages in one sweep over
 shared nodes, and the recursions of `kernels`, `ntk`, `dntk` and `ddntk` run on them. Tensors have
 the modes of their numerical error first: the value, then deviations whose squares add up to its
-variance.
+variance. Derivations: docs/derivations/recursions.md (D5), docs/derivations/gaussian-averages.md
+(D7.15).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The recursions are coded in their inverse-free form: with F_ab = ⟨σ_aσ_b⟩_K, J = ∂F/∂K and
 H = ∂²F/∂K², V' = C_W²[Cov(σσ,σσ) + (n_ℓ/n_{ℓ−1}) J V Jᵀ] and G'^{1} = (n_ℓ/n_{ℓ−1}) C_W
 [J G^{1} + ½ H:V], where J and H of a pair of samples involve that pair only. Repeated, collinear
-and zero inputs need no special care.
+and zero inputs need no special care. Derivation: docs/derivations/recursions.md (D5.3)-(D5.8).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ twice, the second time with its output layer reversed. It is compared with its o
 path, z(τ) = m^∞ + ζ + ρ: ζ, the initial output less what training removes from it, has mean zero
 and a covariance known given the hidden layers. And ρ is compared with what the network's own NTK,
 frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y), whose statistics
-need no training and come from many more networks.
+need no training and come from many more networks. Derivation: docs/derivations/control-variates.md
+(D8).
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def trained_pairs(
 
 
 def frozen_pairs(network: MLP, params: Params, arrays: PairArrays) -> Array:
-    """The statistics of pairs with a frozen NTK; E[ζζ'] given the hidden layers is known."""
+    """The statistics of pairs with a frozen NTK; E[ζζ'] given the hidden layers is (D8.2)."""
 
     def one(layers: Params) -> Array:
         fields = network.preactivations(layers, arrays.inputs)
@@ -119,7 +120,7 @@ def _turned_shift(network: MLP, params: Params, arrays: PairArrays) -> Float[Arr
 
 
 def _changes(shift: Array, slopes: Array, z: Array, arrays: PairArrays) -> tuple[Array, Array]:
-    """The change ρ of a network and of its reverse to first order in Ĥ − Θ."""
+    """The change ρ of a network and of its reverse to first order in Ĥ − Θ (D8.3)."""
     n = arrays.targets.shape[0]
     basis = arrays.rows[:n, :n]
     response = jnp.einsum("tr,rcij->tcij", arrays.back, shift * slopes[:, :, None, None])
@@ -131,7 +132,7 @@ def _changes(shift: Array, slopes: Array, z: Array, arrays: PairArrays) -> tuple
 
 
 def _statistics(zeta: Float[Array, "test outputs"], rho: tuple[Array, Array]) -> Array:
-    """½(ρ⁺ + ρ⁻), and ζρ' + ρζ' + ρρ' averaged over the pair, whose initial outputs are ±."""
+    """½(ρ⁺ + ρ⁻), and ζρ' + ρζ' + ρρ' averaged over the pair (D8.4), (D8.5)."""
     z = zeta.reshape(-1)
     plus, minus = (part.reshape(-1) for part in rho)
     cross = 0.5 * z[:, None] * (plus - minus)[None, :]

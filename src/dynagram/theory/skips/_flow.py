@@ -6,6 +6,8 @@ Corrected, with W = n Var K̂ the fluctuation of the common variance of a layer:
 
     W' = χ∥²W + C_W²(⟨σ⁴⟩ − ⟨σ²⟩²) + 2C_W χ∥ Σ_p s_p φ_p,      V = W + 2√2 K φ_2,
     G^{1}' = χ∥G^{1} + C_W[½g''V + Σ_{p≠2} b_p φ_p],  b_p the components of ½(σ²)''.
+
+Derivation: docs/derivations/residual-vertex.md (D2.5)-(D2.9).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Infinite width: kernel K (B.11), frozen NTK Θ and susceptibilities (B.15)-(B.18) with skips.
 
 K' = C_b + C_W⟨σσ⟩_K + γ²K and Θ' = λ_b + λ_W⟨σσ⟩_K + (C_W⟨σ'σ'⟩_K + γ²)Θ; the skip adds γ² to both
-susceptibilities and nothing to their derivatives. The recursion of Θ is not in the book.
+susceptibilities and nothing to their derivatives. The recursion of Θ is not in the book:
+docs/derivations/residual-vertex.md (D2.17).
 """
 
 from __future__ import annotations
