@@ -175,7 +175,7 @@ def test_progress_counts_up_to_the_members():
         members=30_000,
         seed=0,
         tensors=("G",),
-        progress=lambda done, total: seen.append((done, total)),
+        progress=lambda now: seen.append((now.done, now.members)),
     )
     assert seen[-1] == (30_000, 30_000)
     assert len(seen) > 1

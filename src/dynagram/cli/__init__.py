@@ -24,6 +24,7 @@ from dynagram.cli._measure import measure
 from dynagram.cli._predict import predict
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
+from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.errors import DynagramError
 
@@ -71,6 +72,7 @@ for command in (
     predict,
     simulate,
     compare,
+    train,
     train_predict,
     measure,
     escape,

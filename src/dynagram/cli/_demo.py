@@ -28,7 +28,7 @@ def demo(
     except OSError as error:
         raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
     network, x = default_network()
-    with progress_bar("drawing networks", members) as progress:
+    with progress_bar("drawing networks") as progress:
         text = initialisation_report(network, x, members=members, seed=seed, progress=progress)
     page = write_atomically(output / "index.html", text.encode())
     size = len(text.encode())

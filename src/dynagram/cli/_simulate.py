@@ -23,7 +23,14 @@ from dynagram.cli._options import (
     letters,
     make_network,
 )
-from dynagram.cli._output import console, narrow_table, print_json, short, tell
+from dynagram.cli._output import (
+    console,
+    narrow_table,
+    print_json,
+    progress_bar,
+    short,
+    tell,
+)
 from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
 
@@ -163,7 +170,6 @@ def _simulated(
     until_error: float | None,
 ) -> Outcome:
     from dynagram.ensembles.engine._engine import run_job
-    from dynagram.ensembles.engine._progress import terminal_bar
     from dynagram.ensembles.initial._batches import check_integers, chunk_for
     from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 
@@ -173,7 +179,7 @@ def _simulated(
     if chunk is not None:
         check_integers(chunk=(chunk, 1))
     job = job.in_chunks(chunk_for(members, job.smallest_chunk) if chunk is None else chunk)
-    with terminal_bar("measuring") as progress:
+    with progress_bar("measuring") as progress:
         return run_job(
             job,
             members=members,
@@ -187,7 +193,6 @@ def _simulated(
 
 def _resumed(folder: Path, executor: str | None) -> tuple[InitialJob, Outcome]:
     from dynagram.ensembles.engine._engine import resume_run
-    from dynagram.ensembles.engine._progress import terminal_bar
     from dynagram.ensembles.initial._simulation import InitialJob
     from dynagram.ensembles.store._store import RunStore, versions
 
@@ -196,7 +201,7 @@ def _resumed(folder: Path, executor: str | None) -> tuple[InitialJob, Outcome]:
     for name, version in versions().items():
         if store.run.get(name, version) != version:
             tell(f"begun with {name} {store.run[name]}, now {version}: expect other last digits")
-    with terminal_bar("measuring") as progress:
+    with progress_bar("measuring") as progress:
         outcome = resume_run(folder, executor=executor, progress=progress)
     if outcome.recomputed:
         chunks = ", ".join(map(str, outcome.recomputed))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._metric import KernelEnsemble, measure_kernels
 from dynagram.networks import MLP
 from dynagram.report._figures import flow, theory_and_ensemble
@@ -21,7 +22,6 @@ from dynagram.theory._next_order import next_order
 from dynagram.theory._predict import predict
 from dynagram.theory.criticality import critical_initialisation, single_input
 
-Progress = Callable[[int, int], object]
 _FLOW_DEPTH = 100
 _KIND = {"trust": "good", "careful": "warn", "do not use": "bad"}
 
@@ -44,7 +44,7 @@ def initialisation_report(
     *,
     members: int,
     seed: int,
-    progress: Progress | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> str:
     """The page as one string of HTML. Cost: the ensemble, `members` networks, dominates."""
     prediction = predict(network, x, ("K", "V", "G1"), seed=seed)

@@ -1,4 +1,4 @@
-"""Runs in folders: begun, continued when they are there already, read back as they were computed."""
+"""Runs in folders: begun, continued if they are there already, read back as computed."""
 
 from __future__ import annotations
 

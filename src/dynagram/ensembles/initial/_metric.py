@@ -19,6 +19,7 @@ from jaxtyping import Float
 from dynagram._pairs import pairs_to_matrix
 from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._batches import (
     check_integers,
     chunk_for,
@@ -71,12 +72,12 @@ def measure_kernels(
     tensors: Sequence[str] = ("G", "G1", "V"),
     kernel: Float[np.ndarray, "layer samples samples"] | None = None,
     sampler: str = "metric",
-    progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> KernelEnsemble:
     """Draw `members` networks and measure the `tensors` "G", "G1", "V" and "U" on the inputs `x`.
 
     "G1" is measured from `kernel`, the infinite-width K^(ℓ), by default the theory's. `sampler`
-    is "metric" (without weights, fast) or "weights". `progress(done, members)` is called after
+    is "metric" (without weights, fast) or "weights". `progress` is called with a `Progress` after
     each chunk. V to 1 % takes about 1e5 members; U is noisier, and its memory grows as N⁶.
 
     >>> net = MLP([3, 20, 10, 1], "linear", C_b=0.0, C_W=1.0)
@@ -96,7 +97,7 @@ def measure_kernels(
         members=members,
         retries=0,
         failures=0,
-        progress=None if progress is None else lambda now: progress(now.done, members),
+        progress=progress,
     ).estimates
     return KernelEnsemble(
         network, members, seed, sampler, **{name: found.get(name) for name in TENSORS}

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from dynagram._pairs import pairs_to_matrix
 from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._batches import (
     check_integers,
     chunk_for,
@@ -79,12 +80,12 @@ def measure_tangents(
     seed: int,
     tensors: Sequence[str] = ("H", "A", "B", "D", "F"),
     kernel_mean: Float[np.ndarray, "samples samples"] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> TangentEnsemble:
     """Draw `members` networks and measure `tensors`, some of `TENSORS`, at the output layer.
 
     All but G, V, H and D need n_L ≥ 2; more outputs make smaller errors. "H1" needs
-    `kernel_mean`, the infinite-width Θ^(L). `progress(done, members)` is called now and then.
+    `kernel_mean`, the infinite-width Θ^(L). `progress` is called with a `Progress` after chunks.
     Members are those of `sample_metrics(…, sampler="weights")`. Where σ' jumps (ReLU), R, S, T
     and U do not exist and are refused, and so are P and Q of several inputs: automatic
     differentiation takes σ'' as 0 and would miss its delta function. One pass measures all;
@@ -107,7 +108,7 @@ def measure_tangents(
         members=members,
         retries=0,
         failures=0,
-        progress=None if progress is None else lambda now: progress(now.done, members),
+        progress=progress,
     ).estimates
     return TangentEnsemble(network, members, seed, **{name: found.get(name) for name in TENSORS})
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dynagram.ensembles._jobs import FailedMember, JobClass, unpack
+from dynagram.ensembles.engine._stored import read_outcome
 from dynagram.ensembles.store._durable import RunError
 from dynagram.ensembles.store._store import RunStore
+from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.errors import MissingExtraError
 from dynagram.results._estimate import Moments
+from dynagram.results._outputs import Outputs
 
 if TYPE_CHECKING:
     import xarray
@@ -19,9 +22,10 @@ else:
     xarray = Any  # imported when a run is read
 
 
-def open_run(path: str | Path, *, job_class: JobClass | None = None) -> xarray.Dataset:
+def open_run(path: str | Path, *, job_class: JobClass | None = None) -> xarray.Dataset | Outputs:
     """The results of a stored run, finished or not, as an `xarray.Dataset`.
 
+    A run of `train` gives the `Outputs` that `train` gave, of the members that are there.
     Estimates come as `V` and `V_error`, its standard errors; arrays with one entry per member
     are read from disk when they are used, and the coordinate `missing` marks members that
     could not be computed (NaN). Of a run that is not finished these are the members up to the first
@@ -40,13 +44,15 @@ def open_run(path: str | Path, *, job_class: JobClass | None = None) -> xarray.D
     >>> found.V.dims, found.attrs["members"], found.attrs["complete"]
     (('layer', 'a', 'b', 'c', 'd'), 1000, True)
     """
+    store = RunStore.open(Path(path))
+    job = store.job(job_class)
+    if isinstance(job, TrainingJob):
+        return job.result(read_outcome(store, job))
     try:
         import xarray
         import zarr  # noqa: F401 (xarray reads through it)
     except ImportError as error:
         raise MissingExtraError("xarray with zarr", "runs") from error
-    store = RunStore.open(Path(path))
-    job = store.job(job_class)
     moments: dict[str, Moments] = {}
     failed: list[FailedMember] = []
     members, arrays = 0, set[str]()

@@ -46,8 +46,8 @@ def member_chunk(job: TrainingJob, first: int, size: int) -> Chunk:
     if whole.error is not None:
         chunk["largest_error"] = whole.error
     # From the step of a failure on nothing is known.
-    last = np.where(good, np.inf, whole.failed)
-    lost = np.array(job.how.recorded)[None, :] >= last[:, None]
+    last = np.where(good, 0.0, whole.failed)
+    lost = ~good[:, None] & (np.array(job.how.recorded)[None, :] >= last[:, None])
     for name, _ in job.observables:
         values = whole.observed[name]
         values[lost] = np.nan
@@ -104,8 +104,8 @@ def pair_chunk(job: TrainingJob, first: int, size: int) -> Chunk:
         )
     largest = np.full(size, np.nan)  # of a pair, kept with its first network
     largest[[2 * pair - first for pair in pairs]] = errors
-    chunk: dict[str, Any] = {} if job.limits.tolerance is None else {"largest_error": largest}
-    return chunk | {
+    return {
+        "largest_error": largest,
         "pairs": _sums(rows, pairs.start),
         "untrained": _sums(statistics, untrained.start),
     }

@@ -133,7 +133,7 @@ def descend(
     state = judge(state, end, batch, value, z)
     observed = {name: jnp.moveaxis(values, 0, 1) for name, values in seen.items()}
     as_steps = lambda a: jnp.where(a < 0, jnp.nan, a)  # noqa: E731
-    error = None if limits.tolerance is None else largest_error(z, arrays.goals)
+    error = None if arrays.goals is None else largest_error(z, arrays.goals)
     return Result(
         observed, as_steps(state.stopped), as_steps(state.failed), error, whole(state.trained)
     )

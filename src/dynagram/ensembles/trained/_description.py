@@ -12,7 +12,7 @@ from dynagram._toml import write_table
 from dynagram.data import Data
 from dynagram.ensembles.trained._observe import OUTPUTS
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, network_from_toml
 from dynagram.training import Training
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def arrays_of(job: TrainingJob) -> dict[str, np.ndarray]:
 def read(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The arguments of the job that `to_toml` and `arrays_of` describe."""
     request: dict[str, Any] = dict(tomllib.loads(text)["ensemble"])
-    network = MLP.from_toml(text)
+    network = network_from_toml(text)
     sources = dict(zip(request.pop("observables"), request.pop("sources"), strict=True))
     request["observables"] = None if request["pairs"] else sources
     tests = arrays.get("test_x")

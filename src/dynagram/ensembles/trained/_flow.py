@@ -66,7 +66,9 @@ def flow(
                 factors,
             )
 
-        def error(layers: Packed) -> Array:
+        def error(layers: Packed) -> Array | None:
+            if arrays.goals is None:
+                return None
             z = outputs(network, joined(layers, resting, how.fixed), x)
             return jnp.max(jnp.abs(z - arrays.goals))
 
@@ -82,7 +84,7 @@ def _solve(
     limits: Limits,
     velocity: Callable[..., Packed],
     see: Callable[[Packed], dict[str, Array]],
-    error: Callable[[Packed], Array],
+    error: Callable[[Packed], Array | None],
     start: Packed,
 ) -> tuple[dict[str, Array], Packed, Array, Array, Array | None]:
     import diffrax
@@ -117,10 +119,11 @@ def _solve(
     reached, ended = jnp.where(met, 0.0, reached), ended | met
     final = jax.tree.map(lambda a, b: jnp.where(met, a, b), start, final)
     observed = _filled(see(final), solution.ys[1] if finite else None, times, reached, how)
+    left = error(final)
     if limits.tolerance is None:
         stopped = jnp.where(ended, reached, jnp.nan)
-        return observed, final, stopped, jnp.where(good | met, jnp.nan, reached), None
-    left = error(final)
+        return observed, final, stopped, jnp.where(good | met, jnp.nan, reached), left
+    assert left is not None
     failed = jnp.where(jnp.isfinite(left), jnp.nan, reached)
     return observed, final, jnp.full_like(reached, jnp.nan), failed, left
 
@@ -153,7 +156,7 @@ def _margin(
 def _event(
     limits: Limits,
     margin: Callable[[Packed], Array] | None,
-    error: Callable[[Packed], Array],
+    error: Callable[[Packed], Any],
     rtol: float,
 ) -> Any:
     """What ends the flow before its last time."""

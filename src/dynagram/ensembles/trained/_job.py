@@ -68,14 +68,14 @@ class TrainingJob:
     A chunk holds, per observable, an array (members, moments, …), or with `keep_members` False a
     `Moments` over the members that did not fail, of order 2 for outputs and those named in
     `covariances`; besides, `stopped` and `failed`, the steps at which members did (NaN: not), of a
-    training to the end `largest_error`, and with `keep_parameters` the final b1, W1, b2, … With
+    squared error `largest_error` at last, and with `keep_parameters` the final b1, W1, b2, … With
     `pairs` it holds the `Moments` of trained and of untrained networks instead.
 
     >>> from dynagram.training import GradientDescent
     >>> how = Training(GradientDescent(0.1), steps=50, record=5)
     >>> job = TrainingJob(MLP([2, 8, 1], "tanh", 0, 1), Data(np.eye(2), [1.0, 1.0]), how)
     >>> {name: values.shape for name, values in job.run_chunk(first=100, size=3).items()}
-    {'stopped': (3,), 'failed': (3,), 'loss': (3, 5)}
+    {'stopped': (3,), 'failed': (3,), 'largest_error': (3,), 'loss': (3, 5)}
     """
 
     kind: ClassVar[str] = "training"
@@ -224,9 +224,9 @@ class TrainingJob:
         if isinstance(self.how.algorithm, TwoStep) and isinstance(self.network, MLP):
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))
-        if self.how.reaches_the_end:
-            return arrays._replace(goals=merged.y[merged.place])
-        return arrays
+        if self.how.loss == "cross-entropy" or self.how.batch is not None:
+            return arrays
+        return arrays._replace(goals=merged.y[merged.place])
 
     @functools.cached_property
     def infinite(self) -> InfiniteWidth:

@@ -84,8 +84,8 @@ def trained_pairs(
 
         return jax.vmap(at)(arrays.bracket, arrays.slopes, plus, minus)
 
-    error = jnp.zeros(2 * size) if result.error is None else result.error
-    return jax.vmap(one)(params, *ends), jnp.max(error.reshape(2, size), axis=0)
+    assert result.error is not None  # the error is squared
+    return jax.vmap(one)(params, *ends), jnp.max(result.error.reshape(2, size), axis=0)
 
 
 def frozen_pairs(network: MLP, params: Params, arrays: PairArrays) -> Array:

@@ -38,7 +38,8 @@ class Arrays(NamedTuple):
     """Arrays that all members share, None where there are none.
 
     The training set `x`, `y`; `probe`, the inputs of observables; `asked`, those of the outputs;
-    `goals`, the targets that can be reached, which are the means where equal inputs have several.
+    `goals`, for a squared error of all samples the targets that can be reached, which are the means
+    where equal inputs have several.
     """
 
     x: Any = None
@@ -52,7 +53,7 @@ class Arrays(NamedTuple):
 class Result(NamedTuple):
     """What a group gives: observables (members, moments, …), steps (NaN: none), final layers.
 
-    `error` is the largest error of a member that was trained to the end, None for others.
+    `error` is the largest error of a member when it is done, None where there are no goals.
     """
 
     observed: dict[str, Array]

@@ -65,17 +65,17 @@ def _failures(job: TrainingJob, outcome: Outcome) -> tuple[FailedMember, ...]:
 
 
 def _about(job: TrainingJob, outcome: Outcome) -> dict[str, Any]:
-    """What is known besides: of pairs how many, of training to the end how far it came."""
+    """What is known besides: of pairs how many, of a squared error how far training came."""
     about: dict[str, Any] = {}
     if job.pairs:
         about |= {name: outcome.moments[name].count for name in ("pairs", "untrained")}
     errors = outcome.arrays.get("largest_error", np.zeros(0))
     errors = errors[np.isfinite(errors)]
     if errors.size:
-        # What two leaps leave is of order 1/n² and no lack of steps.
-        leaps = isinstance(job.how.algorithm, TwoStep)
-        about["unfinished"] = 0 if leaps else int(np.sum(errors > job.tolerance))
         about["largest_error"] = float(errors.max())
+        # What two leaps leave is of order 1/n² and no lack of steps.
+        if job.how.reaches_the_end and not isinstance(job.how.algorithm, TwoStep):
+            about["unfinished"] = int(np.sum(errors > job.tolerance))
     return about
 
 
