@@ -1,6 +1,7 @@
 """Measured ensembles at fixed seeds: few members, the same draws."""
 
 import numpy as np
+from dynagram.ensembles.trained._measure import measure_trained
 
 from dynagram import (
     MLP,
@@ -9,7 +10,6 @@ from dynagram import (
     simulate,
     train_ensemble,
 )
-from dynagram.ensembles.trained._measure import measure_trained
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
 from frozen.registry import SUMMED, case
