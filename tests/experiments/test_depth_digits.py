@@ -7,9 +7,10 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram_experiments import Settings, depth_digits
 from dynagram_experiments._depth_digits_verdict import Point, judged
 from dynagram_experiments.depth_digits import Plan
+
+from dynagram_experiments import Settings, depth_digits
 
 
 def ensembles(best, *, error=1e-4, name="tanh"):

@@ -8,9 +8,10 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram_experiments import Settings, trained_digits
 from dynagram_experiments._kept import Kept
 from dynagram_experiments.trained_digits import Comparison, Plan, judged
+
+from dynagram_experiments import Settings, trained_digits
 
 WIDTHS = (64, 128, 256)
 

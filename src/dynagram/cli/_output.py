@@ -85,7 +85,7 @@ def progress_bar(words: str, total: int) -> Iterator[Callable[[int, int], object
     )
     with bar:
         task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def print_json(data: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from dynagram.errors import DynagramError
 from dynagram.networks import Layer
 from dynagram.theory.saddle._forecast import forecast
-from dynagram_experiments._plateau_training import draw_plateau, measured_escape
+from dynagram_experiments.saddle._plateaus import draw_plateau, measured_escape
 
 RATE = 0.05
 
