@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
-    from dynagram.networks import ResidualMLP as ResidualMLP
     from dynagram.networks._weights import load_weights as load_weights
     from dynagram.observables._measure import measure_network as measure_network
     from dynagram.observables._plateaus import find_plateaus as find_plateaus
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
-    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
-    from dynagram.theory._vertex import kernel as kernel
-    from dynagram.theory._vertex import metric_correction as metric_correction
     from dynagram.theory.bayes import finite_posterior as finite_posterior
     from dynagram.theory.bayes import infinite_posterior as infinite_posterior
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
@@ -45,7 +41,6 @@ if TYPE_CHECKING:
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.skips import predict_residual as predict_residual
     from dynagram.theory.training._finite import predict_trained as predict_trained
     from dynagram.theory.training._in_time import predict_in_time as predict_in_time
     from dynagram.theory.training._infinite import infinite_training as infinite_training
@@ -69,7 +64,6 @@ _PUBLIC = {
     "DynagramError": "errors",
     "measure_network": "observables._measure",
     "MLP": "networks",
-    "ResidualMLP": "networks",
     "fields": "observables.fields._state",
     "fixed_readout": "observables.fields._state",
     "held_out_linearity": "observables.gram._linearity",
@@ -83,9 +77,6 @@ _PUBLIC = {
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
-    "four_point_vertex": "theory._vertex",
-    "kernel": "theory._vertex",
-    "metric_correction": "theory._vertex",
     "predict": "theory._predict",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
@@ -94,7 +85,6 @@ _PUBLIC = {
     "predict_in_time": "theory.training._in_time",
     "infinite_training": "theory.training._infinite",
     "read_config": "config",
-    "predict_residual": "theory.skips",
     "load_weights": "networks._weights",
 }
 __all__ = [*_PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

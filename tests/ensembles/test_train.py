@@ -7,7 +7,6 @@ import pytest
 
 from dynagram import MLP, Training, train_ensemble
 from dynagram.ensembles.trained._train import TrainingJob
-from dynagram.networks import ResidualMLP
 from dynagram.observables.tangents._ntk import ntk
 
 RNG = np.random.default_rng(7)
@@ -143,7 +142,7 @@ def test_equals_a_loop_by_hand(algorithm, options, loss, more):
 
 
 def test_residual_network_by_hand():
-    network = ResidualMLP([3, 5, 5, 2], "tanh", 0.1, 1.2, skip=0.7, lambda_b=0.5)
+    network = MLP([3, 5, 5, 2], "tanh", 0.1, 1.2, skip=0.7, lambda_b=0.5)
     training = Training(20, 0.03, record=21, spacing="linear")
     found = train_ensemble(network, training, X, Y, members=3, keep_parameters=True)
     skips = network.skip_of_layers

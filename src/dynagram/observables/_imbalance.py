@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params
+from dynagram.networks._checks import require_plain
 
 Loss = Callable[[Array, Array], Array]
 
@@ -195,6 +196,7 @@ def _signals(
     loss: Loss,
     weights: ArrayLike | None,
 ) -> _Signals:
+    require_plain(network, "the imbalance")
     z = network.preactivations(params, x)
     samples, dtype = z[-1].shape[0], z[-1].dtype
     target = jnp.asarray(y)
@@ -233,6 +235,7 @@ class _Pair(NamedTuple):
 
 
 def _pairs(network: MLP, params: Params) -> list[_Pair]:
+    require_plain(network, "the imbalance")
     rates = [_weight_rate(network, index) for index in range(network.depth)]
     return [
         _Pair(*params[i], params[i + 1].W, network.lambda_b[i], rates[i], rates[i + 1])

@@ -1,7 +1,10 @@
-"""Figures and the HTML report. What draws needs the extra `report`, the sentences do not."""
+"""Figures and pages that show results; they compute nothing themselves."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynagram._lazy import facade
 
 if TYPE_CHECKING:
     from dynagram.report._charts import Axis as Axis
@@ -11,21 +14,27 @@ if TYPE_CHECKING:
     from dynagram.report._charts import panels as panels
     from dynagram.report._charts import side_by_side as side_by_side
     from dynagram.report._export import save as save
+    from dynagram.report._figures import flow as flow
+    from dynagram.report._figures import phase_plane as phase_plane
+    from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
+    from dynagram.report._initialisation import initialisation_report as initialisation_report
+    from dynagram.report._page import Code as Code
+    from dynagram.report._page import Figure as Figure
+    from dynagram.report._page import Notice as Notice
+    from dynagram.report._page import Section as Section
+    from dynagram.report._page import Table as Table
+    from dynagram.report._page import Text as Text
+    from dynagram.report._page import render as render
+    from dynagram.report._phase import phase_figure as phase_figure
 
-_HOMES = {
-    "Axis": "_charts",
-    "Line": "_charts",
-    "coloured_points": "_charts",
-    "line_chart": "_charts",
-    "panels": "_charts",
-    "save": "_export",
-    "side_by_side": "_charts",
-}
-__all__ = ["Axis", "Line", "coloured_points", "line_chart", "panels", "save", "side_by_side"]
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when asked for: `dynagram.report.prose` serves commands that draw nothing.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    {
+        "_charts": "Axis Line coloured_points line_chart panels side_by_side",
+        "_export": "save",
+        "_figures": "flow phase_plane theory_and_ensemble",
+        "_page": "Code Figure Notice Section Table Text render",
+        "_phase": "phase_figure",
+        "_initialisation": "initialisation_report",
+    },
+)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime
@@ -93,12 +93,17 @@ class Tensors(Result):
     @property
     def metric(self) -> Float[np.ndarray, "layer a b"]:
         """E[z_a z_b]: K + G^{1}/n_{ℓ−1} to order 1/n (4.104), or as measured."""
-        return self.completed("K")[1]
+        return self._at_this_width("K")
 
     @property
     def mean_ntk(self) -> Float[np.ndarray, "layer a b"]:
         """E[H_ab]: Θ + H^{1}/n_{ℓ−1} to order 1/n (9.3), or as measured."""
-        return self.completed("Theta")[1]
+        return self._at_this_width("Theta")
+
+    def _at_this_width(self, name: str) -> np.ndarray:
+        if self.order != "measured":
+            _ = self[CORRECTIONS[name]]  # refused where the 1/n term was not asked for
+        return self.completed(name)[1]
 
     def completed(self, name: str) -> tuple[str, np.ndarray, np.ndarray]:
         """Label, value and error of a letter at this width: K + G1/n and Θ + H1/n where known."""
@@ -214,7 +219,7 @@ class Tensors(Result):
     ) -> Tensors:
         """What `save` wrote, checked."""
         try:
-            network, x = MLP.from_toml(about["network"]), arrays["x"]
+            network, x = network_from_toml(about["network"]), arrays["x"]
             names = [name for name in LETTERS if name in arrays]
             layers = {name: tuple(int(n) for n in arrays[f"layers_{name}"]) for name in names}
             regime = about["regime"]

@@ -190,7 +190,7 @@ def _agreement(parts: Mapping[str, Part]) -> Statement:
 
 
 def _published_coefficient() -> str:
-    """What App. C of the source would make of class C, beside what is found."""
+    """What App. C of the paper would make of class C, beside what is found."""
     network = _network("gelu", SCALES[0])
     kind = network.activation_class
     assert kind.a_q is not None

@@ -2,11 +2,12 @@
 
 Raw averages cannot see a 1/n correction, because the spread of the initial outputs hides it. Three
 things take that spread out, none of which uses the order-1/n theory. Every network is trained
-twice, the second time with its output layer reversed (06 §14.10). It is compared with its own
-infinite-width path, z(T) = m^∞ + ζ + ρ: ζ, the initial output less what training removes from it,
-has mean zero and a covariance known given the hidden layers. And ρ is compared with what the
-network's own NTK, frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y),
-whose statistics need no training and come from many more networks.
+twice, the second time with its output layer reversed. It is compared with its own infinite-width
+path, z(T) = m^∞ + ζ + ρ: ζ, the initial output less what training removes from it, has mean zero
+and a covariance known given the hidden layers. And ρ is compared with what the network's own NTK,
+frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y), whose statistics
+need no training and come from many more networks. Derivation: docs/derivations/control-variates.md
+(D8).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 What `ensembles.trained` averages: traceable functions of the arrays of a problem and of the
 parameters of one network, for gradient descent, gradient flow and the two-step algorithm.
+Derivation: docs/derivations/control-variates.md (D8).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def trained_pair(
 
 
 def frozen_pair(network: MLP, data: PairData, params: Params) -> tuple[Array]:
-    """The statistics of a pair with a frozen NTK; E[ζζ'] given the hidden layers is known."""
+    """The statistics of a pair with a frozen NTK; E[ζζ'] given the hidden layers is (D8.2)."""
     fields = network.preactivations(params, data.inputs)
     signal = network.activation(fields[-2]) if network.depth > 1 else data.inputs
     metric = network.C_b[-1] + network.C_W[-1] / signal.shape[1] * (signal @ signal.T)
@@ -95,7 +96,7 @@ def frozen_pair(network: MLP, data: PairData, params: Params) -> tuple[Array]:
 
 
 def _frozen_changes(network: MLP, params: Params, data: PairData, z: Array) -> tuple[Array, Array]:
-    """The change ρ of a network and of its reverse to first order in Ĥ − Θ."""
+    """The change ρ of a network and of its reverse to first order in Ĥ − Θ (D8.3)."""
     n, outputs = data.targets.shape
     mean = jnp.einsum("ab,ij->abij", data.kernel, jnp.eye(outputs))
     shift = ntk(network, params, data.inputs)[:, :n] - mean
@@ -110,7 +111,7 @@ def _frozen_changes(network: MLP, params: Params, data: PairData, z: Array) -> t
 
 
 def _statistics(zeta: Float[Array, "test outputs"], rho: tuple[Array, Array]) -> Array:
-    """½(ρ⁺ + ρ⁻), and ζρ' + ρζ' + ρρ' averaged over the pair, whose initial outputs are ±."""
+    """½(ρ⁺ + ρ⁻), and ζρ' + ρζ' + ρρ' averaged over the pair (D8.4), (D8.5)."""
     z = zeta.reshape(-1)
     plus, minus = (part.reshape(-1) for part in rho)
     cross = 0.5 * z[:, None] * (plus - minus)[None, :]

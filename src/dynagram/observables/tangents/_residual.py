@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram.networks import Params, ResidualMLP
+from dynagram.networks import MLP, Params
 from dynagram.observables.tangents._ntk import between
 from dynagram.observables.tangents._signals import Gradients, check_differentiable
 
 
-def residual_gradients(network: ResidualMLP, params: Params, x: ArrayLike) -> Gradients:
+def residual_gradients(network: MLP, params: Params, x: ArrayLike) -> Gradients:
     """∇z^(L) for the samples in the rows of `x`, in factors; traceable.
 
     >>> import jax
-    >>> net = ResidualMLP([1, 2, 2, 1], "linear", C_b=0.0, C_W=1.0, skip=0.5)
+    >>> net = MLP([1, 2, 2, 1], "linear", C_b=0.0, C_W=1.0, skip=0.5)
     >>> params = net.draw(jax.random.key(0))
     >>> J = residual_gradients(net, params, jnp.ones((1, 1))).J
     >>> way = params[2].W @ (params[1].W + 0.5 * jnp.eye(2))
@@ -39,17 +39,17 @@ def residual_gradients(network: ResidualMLP, params: Params, x: ArrayLike) -> Gr
     return Gradients(u, tuple(J))
 
 
-def residual_ntk(network: ResidualMLP, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
+def residual_ntk(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
     """The NTK of the output on the rows of `x`, [a, b, i, j] = H_ij;ab, in the params' dtype.
 
     Cost as for the `ntk` of an MLP.
 
     >>> import jax
-    >>> net = ResidualMLP([1, 2, 2, 1], "linear", 0.0, 1.0, skip=1.0, lambda_b=0.0)
+    >>> net = MLP([1, 2, 2, 1], "linear", 0.0, 1.0, skip=1.0, lambda_b=0.0)
     >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
     >>> residual_ntk(net, params, jnp.ones((1, 1))).ravel().tolist()  # 18 + 2·4 + 49
     [75.0]
     """
-    check_differentiable(network.plain, 1, "the NTK")
+    check_differentiable(network, 1, "the NTK")
     found = residual_gradients(network, params, x)
-    return between(network.plain, found, found)
+    return between(network, found, found)

@@ -3,7 +3,8 @@
 The deep-linear surrogate with the measured mean slopes of the activations is integrated from the
 current weights until its loss has fallen by the asked fraction of what a linear map can gain.
 Gradient descent lags behind the flow by (1+β)/(2(1−β)) · log of the growth of the velocity, in
-steps, β being the momentum; the forecast includes it.
+steps, β being the momentum; the forecast includes it. Derivation:
+docs/derivations/surrogate-flow.md (D4.5), (D4.6).
 """
 
 from __future__ import annotations

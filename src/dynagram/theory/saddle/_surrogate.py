@@ -7,6 +7,7 @@ a plateau of a million training steps takes some twenty steps of an adaptive sol
 
 All velocities have the rank k of the output, and so do the stages of a Runge-Kutta step: they are
 kept as factors, which makes a step cost a few products of the weights with k vectors.
+Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.3).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Fully trained networks of finite width: mean and covariance of their outputs to order 1/n.
 
 z(T) over initialisations has the mean m^∞ + m^{1}/n_{L−1} (∞.160)-(∞.165) and the covariance
-δ_ij 𝒦^∞ + 𝒞/n_{L−1} (06 §17). The corrections hold for training to zero error by gradient
-descent at any stable η, by gradient flow, or by the two-step algorithm.
+δ_ij 𝒦^∞ + 𝒞/n_{L−1}. The corrections hold for training to zero error by gradient descent at any
+stable η, by gradient flow, or by the two-step algorithm. Derivation:
+docs/derivations/trained-outputs.md (D1.10), (D1.14).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.results._regime import Regime
 from dynagram.results._spread import output_std
 from dynagram.theory.training._algorithms import Algorithm
@@ -194,6 +196,7 @@ def _sum(parts: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _require_smooth(network: MLP) -> None:
+    require_plain(network, "trained outputs at order 1/n")
     sigma = network.activation
     if network.depth < 2:
         raise InvalidValueError(
