@@ -199,8 +199,8 @@ def _kernels(runs: Mapping[str, Runs]) -> list[Statement]:
             "Masks go on flipping, but late steps flip less than a third of what the first ten do "
             "(L = 2, mean)",
             bool(0.0 < late.value < early.value / 3),
-            f"share of (α, i) per step: {early.value:.1e} ± {early.standard_error:.0e} in the first "
-            f"ten, {late.value:.1e} ± {late.standard_error:.0e} in the last {END - 500}",
+            f"share of (α, i) per step: {early.value:.1e} ± {early.standard_error:.0e} in the "
+            f"first ten, {late.value:.1e} ± {late.standard_error:.0e} in the last {END - 500}",
         ),
     ]
 
