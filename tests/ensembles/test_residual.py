@@ -1,4 +1,4 @@
-"""Ensembles with skips: two samplers, exact results for linear networks, the NTK by autodiff."""
+"""Ensembles with skips: two samplers, exact results for linear networks."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,6 @@ from dynagram.ensembles.initial._skips import ResidualJob, measure_residual
 from dynagram.ensembles.initial._tangents import measure_tangents
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP
-from dynagram.observables.tangents._ntk import function_ntk
-from dynagram.observables.tangents._residual import residual_ntk
 from dynagram.results._comparison import compare
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])
@@ -22,22 +20,6 @@ X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])
 
 def network(name="relu", skip=0.5, widths=(3, 12, 12, 12, 2)):
     return MLP(widths, name, 0.1, 1.2, lambda_b=0.7, lambda_W=[1.0, 2.0, 0.5, 1.5], skip=skip)
-
-
-def test_ntk_of_one_network_by_automatic_differentiation(getkey):
-    net = network("tanh", [0.5, -1.3])
-    params = net.draw(getkey(), dtype=jnp.float64)
-    rates = tuple(
-        type(layer)(lambda_b, lambda_W / n * jnp.ones_like(layer.W))
-        for layer, lambda_b, lambda_W, n in zip(
-            params, net.lambda_b, net.lambda_W, net.widths[:-1], strict=True
-        )
-    )
-    rates = tuple(
-        type(r)(r.b * jnp.ones_like(p.b), r.W) for r, p in zip(rates, params, strict=True)
-    )
-    wanted = function_ntk(net.apply, params, jnp.asarray(X), rates)
-    np.testing.assert_allclose(residual_ntk(net, params, X), wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_samplers_have_the_same_law_and_moments_of_neurons_agree(getkey):

@@ -1,10 +1,8 @@
 """Figures and pages that show results; they compute nothing themselves."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.report._charts import Axis as Axis
@@ -27,14 +25,49 @@ if TYPE_CHECKING:
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "Axis",
+    "Code",
+    "Figure",
+    "Line",
+    "Notice",
+    "Section",
+    "Table",
+    "Text",
+    "coloured_points",
+    "flow",
+    "initialisation_report",
+    "line_chart",
+    "panels",
+    "phase_figure",
+    "phase_plane",
+    "render",
+    "save",
+    "side_by_side",
+    "theory_and_ensemble",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_charts": "Axis Line coloured_points line_chart panels side_by_side",
-        "_export": "save",
-        "_figures": "flow phase_plane theory_and_ensemble",
-        "_page": "Code Figure Notice Section Table Text render",
-        "_phase": "phase_figure",
-        "_initialisation": "initialisation_report",
+        "Axis": "_charts",
+        "Code": "_page",
+        "Figure": "_page",
+        "Line": "_charts",
+        "Notice": "_page",
+        "Section": "_page",
+        "Table": "_page",
+        "Text": "_page",
+        "coloured_points": "_charts",
+        "flow": "_figures",
+        "initialisation_report": "_initialisation",
+        "line_chart": "_charts",
+        "panels": "_charts",
+        "phase_figure": "_phase",
+        "phase_plane": "_figures",
+        "render": "_page",
+        "save": "_export",
+        "side_by_side": "_charts",
+        "theory_and_ensemble": "_figures",
     },
 )

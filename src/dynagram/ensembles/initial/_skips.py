@@ -30,7 +30,7 @@ from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 from dynagram.ensembles.initial._sample import SAMPLERS, square_root
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params, check_inputs
-from dynagram.observables.tangents._residual import residual_ntk
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.theory._kernels import frozen_kernels
 
@@ -275,7 +275,7 @@ def _members(
         params = network.draw(own, dtype=jnp.float64)
         found = {"fields": _rows(network, K, _with_weights(network, params, x))}
         if wants_H:
-            H = residual_ntk(network, params, x)
+            H = network_ntk(network, params, x)
             a, b = pair_indices(x.shape[0])
             found["H"] = jnp.mean(jnp.diagonal(H, axis1=2, axis2=3), axis=-1)[a, b]
         return found
