@@ -69,8 +69,6 @@ __getattr__, __dir__ = load_on_demand(
         "initialisation_report": "_initialisation",
         "outputs_chart": "_output_charts",
         "coloured_points": "_charts",
-        "flow": "_figures",
-        "initialisation_report": "_initialisation",
         "line_chart": "_charts",
         "panels": "_charts",
         "phase_figure": "_phase",
