@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from dynagram.ensembles.trained._measure import measure_trained
+
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._finite import predict_trained
@@ -102,7 +102,7 @@ def test_mean_shift_of_gelu_networks():
     x, y, widths = TRAIN[:1], TARGETS[:1, :1], (32, 64, 128, 256)
     eta = 1.0 / frozen_kernels(network("gelu", 8, 1), x).Theta[-1, 0, 0]
     theory = predict_trained(network("gelu", 64, 1), x, y, TESTS, eta=eta).mean_correction[:, 0]
-    np.testing.assert_allclose(theory, [0.5502, 0.6058, 0.0298, 0.1593], atol=5e-4)  # 06 §15.3
+    np.testing.assert_allclose(theory, [0.5502, 0.6058, 0.0298, 0.1593], atol=5e-4)
     gelu = lambda z: jax.nn.gelu(z, approximate=False)  # noqa: E731
     means, errors = [], []
     for n in widths:

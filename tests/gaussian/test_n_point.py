@@ -49,7 +49,7 @@ def test_two_deltas():
 
 
 def test_three_relus_within_their_error():
-    """⟨relu_0 relu_1 relu_1⟩ against the exact orthant moment M_12 of reference 04 §8.1."""
+    """⟨relu_0 relu_1 relu_1⟩ = (1 + c)²/(2√(2π)) for unit variances and correlation c."""
     index = [0, 1, 2]
     K = np.ones((3, 3)) + 0.0
     K[0, 1] = K[1, 0] = K[0, 2] = K[2, 0] = 0.3

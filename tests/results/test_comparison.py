@@ -88,5 +88,7 @@ def test_a_single_number():
 )
 def test_bad_input_names_the_argument(arguments, message):
     usual = {"prediction": np.zeros(2), "estimate": estimate([0.0, 0.0], [1.0, 1.0])}
+    asked = usual | arguments
+    prediction, measured = asked.pop("prediction"), asked.pop("estimate")
     with pytest.raises(InvalidValueError, match=message):
-        compare(**(usual | arguments))
+        compare(prediction, measured, **asked)

@@ -169,5 +169,5 @@ def test_refusals():
     net = MLP([4, 6, 2], "tanh", C_b=0.15, C_W=1.6)
     with pytest.raises(InvalidValueError, match="layers 1 to 2"):
         metric_cumulants(predict(net, TWO), 3)
-    with pytest.raises(InvalidValueError, match="this prediction holds K"):
+    with pytest.raises(InvalidValueError, match="this result holds K"):
         metric_cumulants(predict(net, TWO, ("K",)), 2)

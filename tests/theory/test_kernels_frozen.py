@@ -100,7 +100,7 @@ def test_many_samples_use_several_tiles_and_stay_symmetric():
 
 
 def test_tanh_angle_sequence():
-    """Equal norms, cos ψ = 0.3 at layer 1: the angle drifts to a limit (reference 02 §13.5)."""
+    """Equal norms, cos ψ = 0.3 at layer 1: the angle drifts to a limit."""
     x = np.array([[1.0, 0.0], [0.3, np.sqrt(1 - 0.09)]]) * np.sqrt(2)
     network = MLP([2, *[4] * 99, 1], "tanh", 0.0, 1.0)
     K = frozen_kernels(network, x).K
@@ -124,7 +124,7 @@ def test_tanh_angle_sequence():
     ],
 )
 def test_unequal_norms(name, C_b, C_W, layer, expected):
-    """Start K_++ = 2, K_-- = 0.4, K_+- = 0.5 (reference 02 §13.5)."""
+    """Start K_++ = 2, K_-- = 0.4, K_+- = 0.5."""
     target = (np.array([[2.0, 0.5], [0.5, 0.4]]) - C_b) / C_W * 2
     x = np.linalg.cholesky(target)
     network = MLP([2, *[4] * (layer - 1), 1], name, C_b, C_W)

@@ -16,7 +16,7 @@ C_W = {"relu": (1.7, 1.9, 1.6, 1.8), "tanh": (1.5, 1.3, 1.7, 1.4)}
 PAIR_ENTRIES = [
     (0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 1), (1, 1, 1, 1),
 ]  # fmt: skip
-# The standard setting of reference 06 §15.
+# The standard setting, also that of tests/golden/trained.json.
 X3 = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 STANDARD = {
     "C_b": (0.1, 0.2, 0.15, 0.05),
@@ -33,7 +33,7 @@ def standard(depth, name, widths=None):
 
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_ntk_tensors_of_two_inputs(name):
-    """Reference 04 V4: nine printed digits at unequal widths and rates."""
+    """Nine digits of an independent computation at unequal widths and rates."""
     network = MLP(
         [4, 64, 128, 192, 2], name, (0.1, 0.2, 0.05, 0.1), C_W[name],
         (0.5, 1.2, 0.3, 0.8), (1.3, 0.6, 0.9, 1.1),
@@ -83,7 +83,7 @@ def test_ntk_tensors_of_two_inputs(name):
     ],
 )  # fmt: skip
 def test_dntk_and_ddntk_of_two_inputs(name, layer, entry, letters, expected):
-    """Reference 06 §16: eight printed digits."""
+    """Eight digits of an independent computation."""
     result = predict(standard(3, name), X3, tuple(letters))
     got = [float(result[letter][layer - 1][entry]) for letter in letters]
     np.testing.assert_allclose(got, expected, atol=2e-8)
@@ -99,7 +99,7 @@ def test_unequal_widths_of_the_ddntk():
 
 @pytest.mark.parametrize("name", ["tanh", "relu", "gelu"])
 def test_training_the_last_layer_only(name):
-    """λ = 0 below, λ^(L) = C^(L): Θ = K, A = D = V, B = F = 0, H1 = G1 (reference 04 §6.2)."""
+    """λ = 0 below, λ^(L) = C^(L): Θ = K, A = D = V, B = F = 0, H1 = G1."""
     C_b, C = 0.1, 1.4
     network = MLP([4, 20, 30, 10, 2], name, C_b, C, (0, 0, 0, C_b), (0, 0, 0, C))
     result = predict(network, X, ("K", "Theta", "V", "A", "D", "B", "F", "G1", "H1"))
@@ -126,7 +126,7 @@ def test_scaling_all_rates():
 
 
 def test_symmetries():
-    """Reference 04 §3, 06 §2."""
+    """Of the definitions (8.67), (8.82), (11.45), (∞.11), (∞.12)."""
     x = np.random.default_rng(0).standard_normal((3, 3))
     result = predict(standard(4, "gelu"), x, tuple("ABDFPRSTU"))
     symmetric = {
@@ -145,7 +145,7 @@ def test_adding_a_sample_leaves_the_old_entries_alone():
     x = np.random.default_rng(1).standard_normal((3, 3))
     few = predict(standard(4, "tanh"), x[:2], tuple("ABDFPQRSTU"))
     many = predict(standard(4, "tanh"), x, tuple("ABDFPQRSTU"))
-    for name, values in few.tensors.items():
+    for name, values in few.values.items():
         part = many[name][:, :2, :2, :2, :2]
         np.testing.assert_allclose(part, values, atol=2e-7 * np.max(np.abs(values)), err_msg=name)
 

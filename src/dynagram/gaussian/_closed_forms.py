@@ -363,7 +363,7 @@ def _erf(p: int, q: int, scale: float) -> PairFunction | None:
 
 
 def _gelu(p: int, q: int) -> PairFunction | None:
-    """GELU, exact form (02 §12)."""
+    """GELU, exact form: docs/derivations/gaussian-averages.md (D7.12)."""
 
     def kernel(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
         norm = (1.0 + a) * (1.0 + b)

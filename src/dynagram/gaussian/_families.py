@@ -3,6 +3,7 @@
 By Stein's lemma the parts of f_ab that are linear and quadratic in z are l_a z_a + l_b z_b and
 J_ab (z_az_b − K_ab) + J_aa (z_a² − K_aa) + J_bb (z_b² − K_bb), with l and J two-sample averages of
 higher derivatives. J is also ∂⟨f_ab⟩/∂K: it carries the inherited terms of every recursion.
+Derivation: docs/derivations/gaussian-averages.md (D7.13).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Four-sample averages for all tuples at once: Cov_K(f_ab, g_cd) of pair functions.
 
 The linear and quadratic parts of a pair function are known exactly (`families`); only the
-remainder is averaged, over nodes shared by all tuples, as matrix products of pair features
-(algorithms §3). The remainder is small near criticality and zero for linear networks, so the
-error shrinks where the theory is used most.
+remainder is averaged, over nodes shared by all tuples, as matrix products of pair features. The
+remainder is small near criticality and zero for linear networks, so the error shrinks where the
+theory is used most. Derivation: docs/derivations/gaussian-averages.md (D7.13), (D7.14).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Hermite coefficients of an activation and Mehler's series (algorithms §1).
+"""Hermite coefficients of an activation and Mehler's series.
 
 With x = z/√K and orthonormal Hermite polynomials h_k, T_k(K) = E[σ^(p)(√K x) h_k(x)], Mehler's
 formula gives ⟨σ^(p)(z_1) σ^(q)(z_2)⟩ = Σ_k T^p_k(K_11) T^q_k(K_22) ρ^k with ρ the correlation:
-N one-variable integrals instead of N² two-variable ones.
+N one-variable integrals instead of N² two-variable ones. Derivation:
+docs/derivations/gaussian-averages.md (D7.8)-(D7.10).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def hermite_table(
     """T_k(K_a) = E[σ^(order)(√K_a x) h_k(x)] for k < count, deltas of kinks included.
 
     A jump s of σ^(i) at z₀ puts s·δ^(r)(z − z₀), r = order − 1 − i, into σ^(order), and
-    E[δ^(r)(√K x − z₀) h_k(x)] = K^{−(r+1)/2} √((k+r)!/k!) h_{k+r}(t₀) φ(t₀), t₀ = z₀/√K.
+    E[δ^(r)(√K x − z₀) h_k(x)] = K^{−(r+1)/2} √((k+r)!/k!) h_{k+r}(t₀) φ(t₀), t₀ = z₀/√K (D7.10).
     Cost: count × nodes × n multiplications, one matrix product; nodes ≈ 200-800.
 
     >>> from dynagram.activations import activation

@@ -3,7 +3,8 @@
 With A_k(a) = E[σ(√K_aa x) h_k(x)], ⟨σ_aσ_b⟩ = Σ_k A_k(a) A_k(b) ρ_ab^k. Horner's rule runs as one
 fused pass over each tile: the sum over Hermite orders stays in registers, so the cost is
 arithmetic and not memory traffic. Pairs on which the series has not converged (nearly collinear
-inputs and a kinked activation) are recomputed one by one with `two_point`.
+inputs and a kinked activation) are recomputed one by one with `two_point`. Derivation:
+docs/derivations/gaussian-averages.md (D7.8), (D7.9).
 """
 
 from __future__ import annotations

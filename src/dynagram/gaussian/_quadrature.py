@@ -1,8 +1,9 @@
-"""One-variable Gaussian averages ⟨f(z)⟩_K, accurate by construction (reference 02 §16).
+"""One-variable Gaussian averages ⟨f(z)⟩_K, accurate by construction.
 
 Smooth activations use the trapezoid rule in t = z/√K, whose error falls exponentially with the
 step; kinked ones use composite Gauss-Legendre panels whose edges lie on the kinks. Gauss-Hermite
 is not used: it needs hundreds of nodes for tanh at large K and never converges at a kink.
+Errors: docs/derivations/gaussian-averages.md (D7.4).
 """
 
 from __future__ import annotations

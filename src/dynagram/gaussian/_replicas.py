@@ -1,7 +1,8 @@
 """The mean of independent replicas and the modes of its error, taken in one at a time.
 
 A mode is a linear combination of the deviations of the replicas from their mean. All of them, or
-sums with random signs, have squares that add up to the variance of the mean.
+sums with random signs, have squares that add up to the variance of the mean:
+docs/derivations/gaussian-averages.md (D7.15), (D7.16).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Averages over one Gaussian variable: ⟨Π σ^(p_i)(z) He_m(z/√K)⟩_K and derivatives in K.
 
 These are the integrals behind the single-input theory (book §5): g, χ∥, χ⊥, h, j. Derivatives
-of kinked activations are distributions: a slope jump s at z₀ puts s·δ(z − z₀) into σ''.
+of kinked activations are distributions: a slope jump s at z₀ puts s·δ(z − z₀) into σ'', see
+docs/derivations/gaussian-averages.md (D7.3), (D7.5).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Order of preference: closed form; one-variable quadrature when the pair is collinear or a sample is
 zero; Mehler's series; conditional quadrature for the nearly collinear pairs on which the series
-has not converged. Every path treats σ'' of a kink as the delta it is.
+has not converged. Every path treats σ'' of a kink as the delta it is:
+docs/derivations/gaussian-averages.md (D7.5)-(D7.10).
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def _conditional_quadrature(
 def _delta_average(
     z0: float, r: int, a: float, g: Activation, q: int, regression: float, spread: float
 ) -> float:
-    """⟨δ^(r)(z_1 − z₀) g^(q)(z_2)⟩ = (−1)^r d^r/dz [p(z)⟨g^(q)|z⟩] at z₀."""
+    """⟨δ^(r)(z_1 − z₀) g^(q)(z_2)⟩ = (−1)^r d^r/dz [p(z)⟨g^(q)|z⟩] at z₀ (D7.6)."""
     t0 = np.array(z0 / math.sqrt(a))
     total = 0.0
     for i in range(r + 1):
@@ -268,7 +269,7 @@ def _delta_average(
 
 
 def _conditional_mean(g: Activation, order: int, mean: np.ndarray, spread: float) -> np.ndarray:
-    """⟨g^(order)(mean + spread·v)⟩ over a standard normal v, deltas included."""
+    """⟨g^(order)(mean + spread·v)⟩ over a standard normal v, deltas (D7.7) included."""
     kinks = np.array([kink.location for kink in g.kinks] or [0.0])
     edges = (kinks[None, :] - mean[:, None]) / spread
     v, w = panel_rule(edges, feature_scale(g) / spread, REACH + g.growth * spread)

@@ -1,14 +1,28 @@
-"""A prediction against a measurement: z-scores, worst entry, fraction within 3σ, χ² per entry."""
+"""Two results against each other: z-scores, worst entry, fraction within 3σ, χ² per entry.
+
+`compare` takes two `Tensors`, two `Outputs`, or numbers and an `Estimate`.
+"""
 
 from __future__ import annotations
 
+import math
+import tomllib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.results._estimate import Estimate
+from dynagram.results._outputs import Outputs
+from dynagram.results._table import Grid, short
+from dynagram.results._tensors import CORRECTIONS, Tensors
+
+if TYPE_CHECKING:
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
 
 # Two numbers without error bars agree when they do to this relative accuracy.
 EXACT_AGREEMENT = 1e-9
@@ -58,17 +72,94 @@ class Comparison:
         return f"{text}; {agree} of {exact} entries without error bar agree"
 
 
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One tensor or moment: what was compared, on which layers, and how it came out.
+
+    `relative_difference` is the root mean square of the differences over that of the values.
+    """
+
+    label: str
+    layers: tuple[int, ...]
+    result: Comparison
+    relative_difference: float
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What `compare` found between two records, row by row, and what each order leaves out."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    def ok(self, limit: float = 4.0) -> bool:
+        """Whether every |z| is at most `limit`."""
+        return all(row.result.ok(limit) for row in self.rows)
+
+    def __getitem__(self, label: str) -> Comparison:
+        """The comparison of one letter, "mean" or "covariance"."""
+        for row in self.rows:
+            if row.label == label or row.label.split(" ")[0] == label:
+                return row.result
+        have = ", ".join(row.label for row in self.rows)
+        raise InvalidValueError("label", label, f"compared: {have}")
+
+    def summary(self, limit: float = 4.0) -> Grid:
+        """The rows of the table."""
+        headings = ("tensor", "entries", "worst z", "worst at", "≤ 3σ", "χ²/entry", "differ by", "")
+        return Grid(headings, tuple(_cells(row, limit) for row in self.rows), self.notes)
+
+    def table(self) -> Table:
+        """A rich table."""
+        return self.summary().rich()
+
+    def to_dict(self, limit: float = 4.0) -> dict[str, Any]:
+        """Numbers and words in the types of JSON and NumPy."""
+        return {
+            "agree": self.ok(limit),
+            "limit": limit,
+            "tensors": {row.label: _row_dict(row, limit) for row in self.rows},
+            "notes": list(self.notes),
+        }
+
+    def _repr_html_(self) -> str:
+        return self.summary().html()
+
+    def __repr__(self) -> str:
+        worst = max((row.result.max_abs_z for row in self.rows), default=0.0)
+        labels = ", ".join(row.label for row in self.rows)
+        return f"Agreement({labels}; worst |z| = {worst:.2f})"
+
+
+@overload
+def compare(first: Tensors, second: Tensors) -> Agreement: ...
+@overload
+def compare(first: Outputs, second: Outputs) -> Agreement: ...
+@overload
 def compare(
-    prediction: Float[np.ndarray, "*shape"] | float,
-    estimate: Estimate,
+    first: Float[np.ndarray, "*shape"] | float | Estimate,
+    second: Estimate,
     *,
     prediction_error: Float[np.ndarray, "*shape"] | float = 0.0,
     name: str = "",
-) -> Comparison:
-    """z = (measured − predicted)/error entrywise, with error² = s.e.² + `prediction_error`².
+) -> Comparison: ...
+def compare(
+    first: Any, second: Any, *, prediction_error: Any = 0.0, name: str = ""
+) -> Agreement | Comparison:
+    """z = (second − first)/error entrywise, the errors of both added in squares.
 
-    To compare two measurements pass the value and the standard error of one of them as the
-    prediction. Symmetric duplicates of an entry count as entries.
+    A measured mean holds all orders in 1/n: where one of two `Tensors` is a prediction and the
+    other measured, K and Θ are completed by G1/n and H1/n as far as they are known. Symmetric
+    duplicates of an entry count as entries.
+
+    **Arguments:**
+
+    - `first`, `second`: two `Tensors` or two `Outputs` of the same network and inputs; or an
+        array (or an `Estimate`) and an `Estimate`.
+    - `prediction_error`: errors of `first` where it is an array.
+    - `name`: a label where arrays are compared.
+
+    **Returns:** an `Agreement` of records, or a `Comparison` of arrays.
 
     >>> measured = Estimate(np.array([1.02, 0.49, 2.0]), np.array([0.01, 0.01, 0.0]), 1000)
     >>> result = compare(np.array([1.0, 0.5, 2.0]), measured, name="K")
@@ -78,6 +169,22 @@ def compare(
     >>> result.ok()
     True
     """
+    if isinstance(first, Tensors) and isinstance(second, Tensors):
+        return _compare_tensors(first, second)
+    if isinstance(first, Outputs) and isinstance(second, Outputs):
+        return _compare_outputs(first, second)
+    if not isinstance(second, Estimate):
+        kinds = f"{type(first).__name__} and {type(second).__name__}"
+        allowed = "expected two Tensors, two Outputs, or an array and an Estimate"
+        raise InvalidTypeError("arguments of compare", kinds, allowed)
+    if isinstance(first, Estimate):
+        first, prediction_error = first.value, first.standard_error
+    return _compare_arrays(first, second, prediction_error, name)
+
+
+def _compare_arrays(
+    prediction: Any, estimate: Estimate, prediction_error: Any, name: str
+) -> Comparison:
     predicted = np.asarray(prediction, dtype=np.float64)
     predicted_error = np.asarray(prediction_error, dtype=np.float64)
     value = np.asarray(estimate.value, dtype=np.float64)
@@ -127,3 +234,137 @@ def _check(
             raise InvalidValueError(label, float(bad), "every entry must be finite")
         if label.endswith("error") and np.any(numbers < 0.0):
             raise InvalidValueError(label, float(np.min(numbers)), "an error must be ≥ 0")
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def _compare_tensors(one: Tensors, two: Tensors) -> Agreement:
+    _require_the_same(one, two)
+    rows = []
+    mixed = (one.order == "measured") != (two.order == "measured")
+    for name in (name for name in one if name in two):
+        layers = tuple(layer for layer in one.layers[name] if layer in two.layers[name])
+        if not layers:
+            continue
+        label, sides = name, []
+        for side in (one, two):
+            value, error = side[name], side.error(name)
+            if mixed and side.order != "measured":
+                label, value, error = side.completed(name)
+            where = [side.layers[name].index(layer) for layer in layers]
+            sides.append((value[where], error[where]))
+        rows.append(_row(label, layers, sides))
+    if not rows:
+        have = " and ".join(",".join(side.values) for side in (one, two))
+        raise InvalidValueError("tensors", have, "no tensor of the same layer in both")
+    return Agreement(tuple(rows), tuple(_notes(one, two, [row.label for row in rows])))
+
+
+def _compare_outputs(one: Outputs, two: Outputs) -> Agreement:
+    if one.network != two.network:
+        raise InvalidValueError("networks", (one.network, two.network), "two different networks")
+    if one.inputs.shape != two.inputs.shape or not np.array_equal(one.inputs, two.inputs):
+        raise InvalidValueError("inputs", "of both", "the samples of the two results differ")
+    if not math.isclose(one.time, two.time, rel_tol=1e-9):
+        raise InvalidValueError("times", (one.time, two.time), "two different moments")
+    rows = [_row("mean", (), [(one.mean, one.error), (two.mean, two.error)])]
+    known = [side for side in (one, two) if side.covariance_errors is not None]
+    if any(side.order == "measured" for side in known):
+        sides = [(side.covariance, side.covariance_error) for side in (one, two)]
+        rows.append(_row("covariance", (), sides))
+    return Agreement(tuple(rows), ())
+
+
+def _row(label: str, layers: tuple[int, ...], sides: list[tuple[np.ndarray, np.ndarray]]) -> Row:
+    (a, a_error), (b, b_error) = sides
+    result = _compare_arrays(a, Estimate(b, b_error, 1), a_error, label)
+    size = float(np.linalg.norm(a))
+    relative = float(np.linalg.norm(b - a)) / size if size > 0 else 0.0
+    return Row(label, layers, result, relative)
+
+
+def _require_the_same(one: Tensors, two: Tensors) -> None:
+    if one.network != two.network:
+        texts = (side.network.to_toml() for side in (one, two))
+        left, right = (tomllib.loads(text)["network"] for text in texts)
+        keys = [k for k in {**left, **right} if left.get(k) != right.get(k)]
+        differences = ", ".join(f"{k} {left.get(k)} and {right.get(k)}" for k in keys)
+        allowed = "two different networks cannot be compared"
+        raise InvalidValueError("networks", differences, allowed)
+    if one.x.shape != two.x.shape:
+        raise InvalidValueError("inputs", (one.x.shape, two.x.shape), "of different shape")
+    if not np.array_equal(one.x, two.x):
+        row = int(np.argwhere(one.x != two.x)[0][0])
+        raise InvalidValueError("inputs", f"sample {row}", "the inputs of the two differ")
+
+
+def _notes(one: Tensors, two: Tensors, labels: list[str]) -> list[str]:
+    """What a prediction leaves out, where it is compared with a measurement."""
+    if (one.order == "measured") == (two.order == "measured"):
+        return []
+    predicted, measured = (two, one) if one.order == "measured" else (one, two)
+    notes = [
+        f"the simulation ({measured.members} networks) contains all orders in "
+        "1/n: at small width a residual of the next order is expected, and it halves when the "
+        "widths double"
+    ]
+    if frozen := [name for name in CORRECTIONS if name in labels]:
+        asked = ", ".join(CORRECTIONS[name] for name in frozen)
+        notes.append(f"{', '.join(frozen)}: order ∞; predict {asked} as well to reach order 1/n")
+    if finite := [label for label in labels if label not in CORRECTIONS]:
+        notes.append(f"{', '.join(finite)}: order 1/n")
+    numbers = {} if predicted.regime is None else predicted.regime.numbers
+    sizes = {
+        "leading_correction": "the 1/n correction of the kernel at the output is {} of it",
+        "next_order_of_V": "expected residual for one input at the output: {} of V",
+        "next_order_of_G": "expected residual of the mean metric: {} of K",
+    }
+    notes += [
+        words.format(f"{100 * numbers[name]:.2g} %")
+        for name, words in sizes.items()
+        if name in numbers
+    ]
+    if (fluctuation := numbers.get("ntk_fluctuation")) is not None:
+        notes.append(
+            f"the NTK fluctuates by {100 * fluctuation:.2g} % between draws: expect residuals of "
+            f"about its square, {100 * fluctuation**2:.2g} %, in Theta to U, more in small entries"
+        )
+    return notes
+
+
+def _cells(row: Row, limit: float) -> tuple[str, ...]:
+    result = row.result
+    noisy, exact = int(np.sum(~result.exact)), int(np.sum(result.exact))
+    place = ",".join(map(str, result.worst_index))
+    if row.layers:
+        index, *samples = result.worst_index
+        place = f"{row.layers[index]}:{','.join(map(str, samples))}"
+    return (
+        row.label,
+        f"{noisy} + {exact}" if exact else str(noisy),
+        "exact" if math.isinf(result.worst_z) else f"{result.worst_z:+.2f}",
+        place,
+        f"{100 * result.fraction_within_3:.0f} %",
+        short(result.chi2_per_entry, 3),
+        f"{100 * row.relative_difference:.2g} %",
+        "agree" if result.ok(limit) else "differ",
+    )
+
+
+def _row_dict(row: Row, limit: float) -> dict[str, Any]:
+    result = row.result
+    index = result.worst_index
+    return {
+        "layers": list(row.layers),
+        "entries": int(np.sum(~result.exact)),
+        "exact_entries": int(np.sum(result.exact)),
+        "exact_mismatches": result.exact_mismatches,
+        "worst_z": result.worst_z,
+        "worst_layer": row.layers[index[0]] if row.layers else None,
+        "worst_samples": list(index[1:] if row.layers else index),
+        "fraction_within_3": result.fraction_within_3,
+        "chi2_per_entry": result.chi2_per_entry,
+        "relative_difference": row.relative_difference,
+        "agree": result.ok(limit),
+    }

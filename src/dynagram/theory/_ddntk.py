@@ -1,8 +1,9 @@
 """Means of the two ddNTKs: R (∞.177), S (∞.179), T (∞.180), U (∞.181), any smooth inputs.
 
 n_{ℓ−1} E[dd_I H] = δ_{01}δ_{23} R_0123 + two more; n_{ℓ−1} E[dd_II H] = δ_{12}δ_{34} S_1234 +
-δ_{13}δ_{24} T_1342 + δ_{14}δ_{23} U_1423. R carries the corrected brackets of the reference
-(docs/errata.md). T's four F-terms are the product of two vectors φ, written by Stein's lemma.
+δ_{13}δ_{24} T_1342 + δ_{14}δ_{23} U_1423. R carries corrected brackets (docs/errata.md). T's four
+F-terms are the product of two vectors φ, written by Stein's lemma. Derivation:
+docs/derivations/recursions.md (D5.19)-(D5.23).
 """
 
 from __future__ import annotations

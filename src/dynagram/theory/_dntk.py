@@ -1,7 +1,8 @@
 """The dNTK's correlation with the preactivations: P (11.49) and Q (11.52), any smooth inputs.
 
 n_{ℓ−1} E[dH_{i0 i1 i2} z_{i3}] = δ_{03}δ_{12} P_0123 + δ_{01}δ_{23} Q_0123 + δ_{02}δ_{13} Q_0213.
-The sums over inverse kernels of the book are done by Stein's lemma, which needs σ''' instead.
+The sums over inverse kernels of the book are done by Stein's lemma, which needs σ''' instead:
+docs/derivations/recursions.md (D5.17), (D5.18).
 """
 
 from __future__ import annotations

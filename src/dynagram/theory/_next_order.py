@@ -3,7 +3,7 @@
 G = K + G^{1}/n + G^{2}/n², Cov Ĝ = (V + V^{1}/n)/n and κ₃ Ĝ = six_point/n² with n = n_{ℓ−1}: the
 delta method, given that layer ℓ is Gaussian with covariance Ĝ^(ℓ). Derivatives in K of Gaussian
 averages are averages of derivatives (Price), so repeated and collinear inputs are allowed and K is
-never inverted.
+never inverted. Derivation: docs/derivations/next-order.md (D6).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _thrice(subscripts: str, *factors: np.ndarray) -> np.ndarray:
 
 
 def _six_point(at: _LayerAverages, r: float, V: np.ndarray, six: np.ndarray) -> np.ndarray:
-    """κ₃'_ABC/C_W³."""
+    """κ₃'_ABC/C_W³ (D6.5)."""
     _, J, H, _, _ = at.F
     JV = J @ V
     carried = np.einsum("AD,BE,CF,DEF->ABC", J, J, J, six, optimize=True)
@@ -189,7 +189,7 @@ def _six_point(at: _LayerAverages, r: float, V: np.ndarray, six: np.ndarray) -> 
 def _vertex_correction(
     at: _LayerAverages, r: float, V: np.ndarray, G1: np.ndarray, six: np.ndarray, V1: np.ndarray
 ) -> np.ndarray:
-    """V'^{1}_AB/C_W²."""
+    """V'^{1}_AB/C_W² (D6.6)."""
     _, J, H, T, _ = at.F
     JV = J @ V
     shift = at.c[1] @ G1 + 0.5 * np.einsum("ABDE,DE->AB", at.c[2], V)
@@ -211,7 +211,7 @@ def _metric(
     V1: np.ndarray,
     G2: np.ndarray,
 ) -> np.ndarray:
-    """G'^{2}_A/(r² C_W)."""
+    """G'^{2}_A/(r² C_W) (D6.7)."""
     _, J, H, T, Q = at.F
     return (
         J @ G2

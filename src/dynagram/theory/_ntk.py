@@ -4,6 +4,7 @@ D and F correlate the NTK with two preactivations, A and B are its variance, H^{
 correction of its mean; all multiply 1/n_{ℓ−1}. Θ itself is in `frozen`. Inverse-free: K^{-1}
 never appears, and inherited terms involve the samples of the pair only. Storage is the printed
 positional order: F[a,b,c,d] = F_abcd, B[a,b,c,d] = B_abcd. D and A live on pairs × pairs.
+Derivation: docs/derivations/recursions.md (D5.10)-(D5.16).
 """
 
 from __future__ import annotations
@@ -92,13 +93,13 @@ def variance_B(step: Step, B: Modes) -> Modes:
 
 
 def metric_shift(step: Step, V: Modes, G1: Modes, order: int) -> Modes:
-    """δ⟨σ^(p)σ^(p)⟩ = ∂F·G^{1} + ½∂²F:V, the 1/n change of a one-neuron average, on pairs."""
+    """δ⟨σ^(p)σ^(p)⟩ = ∂F·G^{1} + ½∂²F:V, the 1/n change of an average (D5.7), on pairs."""
     table = curvature(step.averages, order)
     return step.family(order, order).propagate(G1) + contract(table, V)
 
 
 def mean_correction_H1(step: Step, V: Modes, G1: Modes, D: Modes, F: Modes, H1: Modes) -> Modes:
-    """H^{1}_12: E[H] = Θ + H^{1}/n_{ℓ−1} (reference 04 §6.1; not printed in the book)."""
+    """H^{1}_12: E[H] = Θ + H^{1}/n_{ℓ−1} (9.3); its recursion (D5.14) is not in the book."""
     a, b = pair_indices(step.averages.samples)
     scaled = step.C_W * step.Theta[None, a, b]
     slopes = step.C_W * step.two(1, 1)[None, a, b]

@@ -7,40 +7,24 @@ for V and G^{1} (`skips`); its other tensors of order 1/n are not known yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 
+from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
 from dynagram.networks import MLP, check_inputs
-from dynagram.results._tensors import INFINITE, TensorTable
+from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
+from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._recursions import FINITE, closure, distinct, run_layers, written_out
+from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory._regime import tensor_regime
 from dynagram.theory.skips._flow import Vertex, checked_vertex
 from dynagram.theory.skips._vertex import residual_tensors
 
-TENSORS = (*INFINITE, *FINITE)
+TENSORS = (*INFINITE, *RECURSIVE)
 _WITH_SKIPS = (*INFINITE, "V", "G1")
-_SMOOTH_ONLY = ("P", "Q", "R", "S", "T", "U")
 _MAX_BYTES = 8 * 1024**3
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction(TensorTable):
-    """The tensors of a network by letter, layers first: `prediction["V"][layer, a, b, c, d]`.
-
-    `vertex` says which V of a network with skips it is. See `TensorTable` for orders and errors.
-    """
-
-    vertex: Vertex = "corrected"
-
-    @property
-    def mean_ntk(self) -> Float[np.ndarray, "layer a b"]:
-        """E[H_ab] = Θ + H^{1}/n_{ℓ−1} to order 1/n (9.3)."""
-        return self["Theta"] + self["H1"] / self._fan_in
 
 
 def predict(
@@ -51,7 +35,7 @@ def predict(
     vertex: str = "corrected",
     accuracy: float = 1e-4,
     seed: int = 0,
-) -> Prediction:
+) -> Tensors:
     """The tensors of every layer at initialisation, for the samples in the rows of `x`.
 
     Cost per layer: see `FourPoint`; N⁴ numbers per tensor and layer are kept, nine times that for
@@ -71,7 +55,7 @@ def predict(
         skips relative to the largest entry of a layer.
     - `seed`: draws their nodes.
 
-    **Returns:** a `Prediction`.
+    **Returns:** `Tensors` of order "1/n", or "∞" where only K and Theta are asked for.
 
     >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
     >>> result = predict(net, np.ones((1, 3)), ("Theta", "A", "B"))
@@ -86,10 +70,10 @@ def predict(
     chosen = checked_vertex(vertex)
     wanted = _checked(tensors, network, chosen)
     inputs = check_inputs(x, network.widths[0])
-    finite = [name for name in wanted if name in FINITE]
+    finite = [name for name in wanted if name in RECURSIVE]
     _require_memory(inputs.shape[0], network.depth, finite)
     frozen = frozen_kernels(network, inputs)
-    first, inverse = distinct(inputs)
+    first, inverse = find_distinct(inputs)
     K = frozen.K[:, first][:, :, first]
     modes: dict[str, np.ndarray] = {}
     if finite and network.has_skips:
@@ -108,19 +92,18 @@ def predict(
         full = written_out(name, of_distinct, inverse)
         values[name] = full[:, 0]
         errors[name] = np.sqrt(np.sum(full[:, 1:] ** 2, axis=1))
-    return Prediction(
-        network,
-        {name: values[name] for name in TENSORS if name in wanted},
-        errors,
-        tensor_regime(network, frozen.K, frozen.Theta, values, errors),
-        chosen,
-    )
+    regime = tensor_regime(network, frozen.K, frozen.Theta, values, errors)
+    about = {"accuracy": accuracy, "nodes_seed": seed}
+    return Tensors(
+        network, inputs, "1/n" if errors else "∞", {name: values[name] for name in wanted}, errors,
+        dict.fromkeys(wanted, tuple(range(1, network.depth + 1))), regime,
+        about=about | ({"vertex": chosen} if network.has_skips else {}),
+    )  # fmt: skip
 
 
-def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> list[str]:
-    names, text = list(tensors), ",".join(tensors)
-    if not names or any(name not in TENSORS for name in names):
-        raise InvalidValueError("tensors", text, f"expected some of {', '.join(TENSORS)}")
+def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> tuple[str, ...]:
+    names = check_letters(tensors, TENSORS)
+    text = ",".join(names)
     sigma = network.activation
     if network.has_skips:
         _check_with_skips(names, text, vertex)
@@ -130,7 +113,7 @@ def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> list[str]:
         raise InvalidValueError(
             "tensors", text, f"{sigma.name} jumps, so σ' is a delta: only K exists"
         )
-    kinked = [name for name in names if name in _SMOOTH_ONLY]
+    kinked = [name for name in names if LETTERS[name].is_smooth_only]
     if kinked and not sigma.is_smooth:
         raise InvalidValueError(
             "tensors",
@@ -141,7 +124,7 @@ def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> list[str]:
     return names
 
 
-def _check_with_skips(names: list[str], text: str, vertex: Vertex) -> None:
+def _check_with_skips(names: tuple[str, ...], text: str, vertex: Vertex) -> None:
     if unknown := [name for name in names if name not in _WITH_SKIPS]:
         known = ", ".join(_WITH_SKIPS)
         allowed = f"not yet computed for networks with skips, only {known} are"
@@ -152,7 +135,7 @@ def _check_with_skips(names: list[str], text: str, vertex: Vertex) -> None:
 
 
 def _require_memory(samples: int, depth: int, names: Sequence[str]) -> None:
-    big = sum(1 for name in names if name not in ("G1", "H1"))
+    big = sum(1 for name in names if len(LETTERS[name].axes) > 2)
     needed = 2 * (depth + MODES) * big * samples**4 * 8
     if needed > _MAX_BYTES:
         most = int((_MAX_BYTES / (16 * (depth + MODES) * big)) ** 0.25)

@@ -3,7 +3,8 @@
 Each layer's two-sample averages are computed once, its four-sample averages in one sweep over
 shared nodes, and the recursions of `kernels`, `ntk`, `dntk` and `ddntk` run on them. Tensors have
 the modes of their numerical error first: the value, then deviations whose squares add up to its
-variance.
+variance. Derivations: docs/derivations/recursions.md (D5), docs/derivations/gaussian-averages.md
+(D7.15).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, Product
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
+from dynagram.results._letters import LETTERS
 from dynagram.theory import _ddntk as ddntk
 from dynagram.theory import _dntk as dntk
 from dynagram.theory import _ntk as ntk
@@ -31,14 +33,6 @@ from dynagram.theory._vertex import metric_correction_step, vertex_step
 
 State = dict[str, Float[Array, "mode ..."]]
 
-FINITE = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
-_ON_PAIRS = {"V": 2, "A": 2, "D": 2, "G1": 1, "H1": 1}  # number of pair axes; others have N⁴
-_INHERITS = {
-    "V": ("V",), "G1": ("V", "G1"), "D": ("V", "D"), "A": ("V", "D", "A"), "F": ("F",),
-    "B": ("B",),
-    "H1": ("V", "G1", "D", "F", "H1"), "P": ("B", "P"), "Q": ("F", "Q"), "R": ("B", "P", "R"),
-    "S": ("B", "S"), "T": ("F", "Q", "T"), "U": ("U",),
-}  # fmt: skip
 _VALUES, _SLOPES, _MIXED = ((0, 0), (0, 0)), ((1, 1), (1, 1)), ((0, 0), (1, 1))
 _CURVED, _TRIPLE, _TWICE = ((2, 0), (1, 1)), ((3, 1), (1, 1)), ((2, 2), (1, 1))
 _AVERAGES: dict[str, tuple[Product, ...]] = {
@@ -47,21 +41,6 @@ _AVERAGES: dict[str, tuple[Product, ...]] = {
     "R": (_CURVED, _TRIPLE), "S": (_SLOPES, _TWICE), "T": (_MIXED, _CURVED, _TWICE),
     "U": (_TWICE,),
 }  # fmt: skip
-
-
-def closure(wanted: Sequence[str]) -> list[str]:
-    """`wanted` and what their recursions need, in the order of `FINITE`."""
-    needed = {need for name in wanted if name in FINITE for need in _INHERITS[name]}
-    return [name for name in FINITE if name in needed]
-
-
-def distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the distinct inputs in order of appearance, and each input's among them."""
-    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return first[order], rank[inverse.reshape(-1)]
 
 
 def run_layers(
@@ -114,7 +93,7 @@ def stays_on_device(samples: int) -> bool:
 def _at_first_layer(names: Sequence[str], samples: int, modes: int, on_device: bool) -> State:
     """Zeros: the first layer does not fluctuate."""
     xp, pairs = (jnp if on_device else np), samples * (samples + 1) // 2
-    shape = {name: [pairs] * _ON_PAIRS.get(name, 0) or [samples] * 4 for name in names}
+    shape = {name: [pairs] * LETTERS[name].pairs or [samples] * 4 for name in names}
     return {name: xp.zeros((modes, *shape[name])) for name in names}
 
 
@@ -132,7 +111,7 @@ def _require_finite(network: MLP, layer: int, state: State) -> None:
 def written_out(name: str, values: SameArray, inverse: np.ndarray) -> SameArray:
     """Sample axes for all inputs, repeated ones included: (layer, mode, N, …)."""
     take = array_namespace(values).take
-    if name not in _ON_PAIRS:
+    if LETTERS[name].pairs == 0:
         if np.array_equal(inverse, np.arange(values.shape[-1])):
             return values
         for axis in range(2, 6):
@@ -141,7 +120,7 @@ def written_out(name: str, values: SameArray, inverse: np.ndarray) -> SameArray:
     samples = int(inverse.max()) + 1
     number = pair_numbers(samples)[inverse][:, inverse]
     values = take(values, number, axis=2)
-    return values if _ON_PAIRS[name] == 1 else take(values, number, axis=-1)
+    return values if LETTERS[name].pairs == 1 else take(values, number, axis=-1)
 
 
 @float64

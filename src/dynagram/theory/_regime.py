@@ -7,55 +7,14 @@ anything: the numbers behind the verdict are in the report.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
-
 import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import NonFiniteError
 from dynagram.networks import MLP
+from dynagram.results._regime import Judge, Regime
 from dynagram.theory.criticality._one_input import single_input
 from dynagram.theory.skips._flow import residual_flow
-
-Verdict = Literal["trust", "careful", "do not use"]
-_LEVELS: tuple[Verdict, ...] = ("trust", "careful", "do not use")
-
-
-@dataclass(frozen=True)
-class Regime:
-    """A verdict, the reasons for it in plain sentences, and the numbers they rest on."""
-
-    order: str
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    numbers: dict[str, float] = field(hash=False)
-
-    def __str__(self) -> str:
-        return f"{self.verdict}: " + "; ".join(self.reasons)
-
-
-class Judge:
-    """Collects findings; the worst one gives the verdict."""
-
-    def __init__(self) -> None:
-        self.level = 0
-        self.reasons: list[str] = []
-        self.numbers: dict[str, float] = {}
-
-    def measure(
-        self, name: str, value: float, careful: float, refuse: float, sentence: str
-    ) -> None:
-        """Grade `value`: above `careful` or `refuse` it lowers the verdict and is explained."""
-        self.numbers[name] = float(value)
-        level = 2 if value > refuse else 1 if value > careful else 0
-        if level:
-            self.reasons.append(sentence.format(value=value))
-        self.level = max(self.level, level)
-
-    def regime(self, order: str, good: str) -> Regime:
-        reasons = tuple(self.reasons) or (good,)
-        return Regime(order, _LEVELS[self.level], reasons, self.numbers)
 
 
 def tensor_regime(

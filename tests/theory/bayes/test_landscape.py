@@ -1,4 +1,4 @@
-"""Evidence over depth and initialisation: numbers of the reference, and points without a value."""
+"""Evidence over depth and initialisation: golden numbers, and points without a value."""
 
 import numpy as np
 import pytest

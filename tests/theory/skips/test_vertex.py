@@ -262,9 +262,9 @@ def test_susceptibilities_by_the_kernels_of_near_inputs(name):
 def test_the_result_says_what_it_is():
     net = MLP.critical([3, 20, 20, 20, 20, 1], "relu", skip=0.5)
     found = predict(net, X[:1], ("K", "Theta", "V", "G1"))
-    assert found.vertex == "corrected"
-    assert predict(net, X[:1], ("V",), vertex="published").vertex == "published"
-    assert [found.order(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
+    assert found.about["vertex"] == "corrected"
+    assert predict(net, X[:1], ("V",), vertex="published").about["vertex"] == "published"
+    assert [found.order_of(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
     n = np.array([np.inf, 20, 20, 20, 20])[:, None, None]
     np.testing.assert_allclose(found.metric, found["K"] + found["G1"] / n)
     assert found.regime.verdict == "do not use"
@@ -293,7 +293,7 @@ def test_refusals():
     assert predict(network("step", 0.5), X, ("K",)).regime.order == "∞"
     with pytest.raises(DynagramError, match="only networks with skips have a choice"):
         predict(network("relu", 0.0), X, vertex="published")
-    with pytest.raises(DynagramError, match="this prediction holds K"):
+    with pytest.raises(DynagramError, match="this result holds K"):
         predict(net, X, ("K",))["V"]
     with pytest.raises(DynagramError, match="overflows at layer"):
         frozen_kernels(MLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, skip=1e3), X)

@@ -32,7 +32,7 @@ def sincos(z):
 
 
 def standard(depth, outputs, activation="tanh", width=64):
-    """The standard setting of 06 §15."""
+    """The standard setting of tests/golden/trained.json."""
     sigma = sincos if activation == "sincos" else activation
     per_layer = {name: values[:depth] for name, values in PER_LAYER.items()}
     return MLP([3, *[width] * (depth - 1), outputs], sigma, **per_layer)
@@ -137,7 +137,7 @@ def test_only_the_last_layer_trained():
         np.testing.assert_allclose(found.covariance_parts[name], 0.0, atol=1e-14)
     assert np.max(np.abs(found.mean_parts["ΔNTK"])) > 1e-3
     # Then Ĥ = Ĝ and z_β(T) is Gaussian given the hidden layer: mean Ĝ_β Ĝ⁻¹ y, and the average
-    # over hidden layers to second order in ΔĜ needs V alone (06 §17.6).
+    # over hidden layers to second order in ΔĜ needs V alone.
     from dynagram.theory._predict import predict
 
     tensors = predict(net, np.concatenate([TRAIN, TESTS[2:]]), ("K", "V"), accuracy=1e-8)

@@ -89,7 +89,7 @@ def test_gradient_descent_projectors(eta):
 
 @pytest.mark.parametrize("x", [0.1, 0.9, 1.0, 1.7])
 def test_one_training_sample(x):
-    """Closed forms of 06 §9 in x = ηh."""
+    """Closed forms in x = ηh, docs/derivations/trained-outputs.md, below (D1.9)."""
     one = 1.3
     found = projectors(np.array([one]), Algorithm("gd", x / one))
     cubic = 3 - 3 * x + x**2

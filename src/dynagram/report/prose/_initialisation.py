@@ -89,7 +89,7 @@ def early_slope(point: CriticalPoint) -> float | None:
     """s in V/(nK²) ≈ s·ℓ/n at practical depths.
 
     Near a half-stable point that is S, five times the slope that depth only reaches once K has
-    settled, after thousands of layers (reference 02 §7).
+    settled, after thousands of layers: docs/derivations/depth-laws.md (D9.1), (D9.2).
     """
     if point.kind == "half-stable":
         return point.constants.S

@@ -15,9 +15,9 @@ from jaxtyping import Float
 
 from dynagram.networks import MLP, check_inputs
 from dynagram.networks._checks import require_plain
+from dynagram.results._regime import Regime, Verdict
 from dynagram.results._spread import output_std
 from dynagram.theory._predict import predict
-from dynagram.theory._regime import Regime, Verdict
 from dynagram.theory.bayes._evidence import LogEvidence, require_hidden_layer
 from dynagram.theory.bayes._infinite import InfinitePosterior, kernel_posterior
 from dynagram.theory.bayes._solve import check_data, training_kernel

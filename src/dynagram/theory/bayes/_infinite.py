@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.networks import MLP, check_inputs
+from dynagram.results._regime import Regime
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._regime import Regime
 from dynagram.theory.bayes._solve import TrainingKernel, check_data, training_kernel
 
 _ILL_CONDITIONED = 1e-8

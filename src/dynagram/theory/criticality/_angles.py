@@ -155,7 +155,9 @@ def angle_law(
 def angle_estimate(
     activation: ActivationLike, psi: float, layers: Float[np.ndarray, " layer"]
 ) -> Float[np.ndarray, " layer"]:
-    """ψ^(ℓ) ≈ 1/[1/ψ^(1) + ρ(ℓ − 1)/3]: right before and after the crossover (beyond the book).
+    """ψ^(ℓ) ≈ 1/[1/ψ^(1) + ρ(ℓ − 1)/3]: right before and after the crossover.
+
+    Beyond the book: docs/derivations/depth-laws.md (D9.7).
 
     **Arguments:**
 

@@ -1,7 +1,8 @@
 """Depth laws at criticality with their logarithms (5.92)-(5.99), (5.124)-(5.127), (5.134)-(5.143).
 
 Each law is a function of the layer number ℓ ≥ 1. In the smooth K* = 0 class the input enters
-through one number, `offset` = r log ℓ₀ of (5.94): unlike ℓ₀ it also exists when r = 0.
+through one number, `offset` = r log ℓ₀ of (5.94): unlike ℓ₀ it also exists when r = 0. Half-stable
+points and kinks: docs/derivations/depth-laws.md (D9.1)-(D9.4).
 """
 
 from __future__ import annotations

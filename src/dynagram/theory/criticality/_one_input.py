@@ -2,7 +2,7 @@
 
 One input, any widths, any C_b and C_W per layer. V, G^{1}, V^{1}, G^{2} and the six-point vertex
 multiply powers of 1/n_{ℓ-1}, the width feeding the layer: E z² = K + G^{1}/n + G^{2}/n²,
-Var Ĝ = (V + V^{1}/n)/n, κ₃ Ĝ = six_point/n².
+Var Ĝ = (V + V^{1}/n)/n, κ₃ Ĝ = six_point/n². Derivation: docs/derivations/next-order.md.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _leading_order(
 def _next_order(
     step: _Step, fields: dict[str, np.ndarray], corrections: tuple[np.ndarray, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """κ₃ Ĝ, V^{1}, G^{2}: the delta method one order further, from the same Gaussian."""
+    """κ₃ Ĝ, V^{1}, G^{2} (D6.8)-(D6.10): the delta method one order further."""
     g, c, r, C_W = step.g, step.c, step.ratio, step.C_W
     c_W1 = corrections[1][1:, None]
     V, G1 = fields["V"][:-1], fields["G1"][:-1]

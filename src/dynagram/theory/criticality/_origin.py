@@ -2,7 +2,8 @@
 
 With s, t, u, v, w = σ', σ'', …, σ^(5) at 0± and means over the two sides,
 C_W g = K + c K^{3/2} + a₁K² + a₂K³, χ⊥ = 1 + c K^{1/2} + b₁K + b₂K² at C_W = 1/A₂, C_b = 0.
-For a smooth σ this is (5.83)-(5.88), with c = 0; kinks are beyond the book.
+For a smooth σ this is (5.83)-(5.88), with c = 0; kinks are beyond the book:
+docs/derivations/depth-laws.md (D9.3), (D9.4).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A symmetric 2×2 matrix over the samples (+, −) has three components: [0] the midpoint, [1] half
 the difference of norms, [2] a quarter of the squared distance. Small-separation results assume a
-smooth σ; a slope kink at 0 changes them beyond the crossover depth (5.169).
+smooth σ; a slope kink at 0 changes them beyond the crossover depth (5.169). The vertex is derived
+in docs/derivations/depth-laws.md (D9.5), (D9.6).
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class SeparationVertex:
 def separation_vertex(
     network: MLP, K1: Float[np.ndarray, "*sample"] | float, *, distance: float = 1.0
 ) -> SeparationVertex:
-    """V_[a][b] of two inputs of equal norm at small squared distance (beyond the book).
+    """V_[a][b] of two inputs of equal norm at small squared distance (D9.5), beyond the book.
 
     Cost: about 60 μs per layer and sample.
 
@@ -218,7 +219,7 @@ def separation_vertex(
 
 
 def separation_vertex_slopes(point: CriticalPoint) -> dict[str, float]:
-    """Slopes s of V00/K², V02/(Kd), V11/(Kd), V22/d² → s·ℓ at criticality (beyond the book).
+    """Slopes s of V00/K², V02/(Kd), V11/(Kd), V22/d² → s·ℓ at criticality (D9.6), beyond the book.
 
     Scale-invariant: exact, at infinitesimal angle. K* = 0: asymptotic, for p_perpendicular < 4.
 

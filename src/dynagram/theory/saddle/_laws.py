@@ -3,7 +3,8 @@
 Leading: dX_ℓ/dt = K Π_{m≠ℓ} X_m keeps X_ℓ² − X_1², so that one integral gives the time. To the
 next order the first activation's term a_q z^q adds c X_1^{q−1} to K, and q times that for layer 1,
 with c = √N β α^{L−2} a_q h_σ^(q); then X_ℓ² − X_1² + κ X_1^{q+1} is kept, κ = 2(q−1)c/((q+1)K).
-The constants printed in App. C of the source are wrong; see the errata.
+The constants printed in App. C of arXiv:2605.01288v3 are wrong; see docs/errata.md. Derivation:
+docs/derivations/escape-times.md (D3.3)-(D3.6).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ Corrected, with W = n Var K̂ the fluctuation of the common variance of a layer:
     G^{1}' = r χ∥G^{1} + C_W[½ r g''V + Σ_{p≠2} b_p φ_p],  b_p the components of ½(σ²)''.
 
 r = n_ℓ/n_{ℓ−1} is not 1 only where the width changes, and no skip crosses there.
+Derivation: docs/derivations/residual-vertex.md (D2.5)-(D2.9).
 """
 
 from __future__ import annotations

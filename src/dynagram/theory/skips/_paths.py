@@ -5,6 +5,7 @@ z' = γz + noise of covariance K' − γ²K. Along such a path the common varian
 by ψ/n, ψ' = C_W R + Xψ, where R is what is left of σσ without its constant, linear and quadratic
 part (those are known exactly, see `vertex`). Needed are D = ⟨ψ R⟩ and B = ⟨½∂∂(σσ)·ψ⟩ of every
 layer. Scrambled Sobol points over all layers at once give both; eight scramblings give the error.
+See docs/derivations/residual-vertex.md, below (D2.14).
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ does not vanish. With h_p orthonormal Hermite polynomials of z/√K, σ² = Σ s
 
     φ'_p = ρ^p (C_W s_p + χ∥ φ_p),   ρ = γ √(K/K'),
 
-and every p ≥ 1 is of the same order in 1/n. The book keeps p = 2 alone (B.24).
+and every p ≥ 1 is of the same order in 1/n. The book keeps p = 2 alone (B.24). Derivation:
+docs/derivations/residual-vertex.md (D2.3), (D2.4), for several inputs (D2.14).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def square_components(
 def bend_components(
     s: Float[np.ndarray, "p_plus_2 n"], K: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, "p n"]:
-    """Components of ½(σ²)'': ½ √((p+1)(p+2)) s_{p+2}/K, without differentiating σ."""
+    """Components of ½(σ²)'': ½ √((p+1)(p+2)) s_{p+2}/K, without differentiating σ (D2.8)."""
     p = np.arange(s.shape[0] - 2)[:, None]
     safe = np.where(K > 0.0, K, 1.0)
     return 0.5 * np.sqrt((p + 1.0) * (p + 2.0)) * s[2:] / safe * (K > 0.0)

@@ -6,6 +6,7 @@ components of σ² at K, γ^p the memory of a block, and plain C_W)
     ν(γ) = (1 − γ²)² (C_W/K)² Σ_{p≥1} s_p² (1 + γ^p)/(1 − γ^p).
 
 The book keeps the memory of p = 2 only (B.29). At K* = 0 both give (2/3)(1 − γ⁴) (B.35).
+Derivation: docs/derivations/residual-vertex.md (D2.15), (D2.16).
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ rest (`paths`) all count,
     G^{1}' = X G^{1} + C_W[½∂²⟨σσ⟩:V + ½⟨∂∂∂(σσ)⟩·T + B_{p≥3}].
 
 What layers below gave is multiplied by n_ℓ/n_{ℓ−1} where the width changes; no skip crosses there.
+Derivation: docs/derivations/residual-vertex.md (D2.10)-(D2.13).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._wick import joint_moment, pairings
 from dynagram.networks._checks import require_plain
+from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import NextOrder
-from dynagram.theory._predict import Prediction
 
 _MOST_POINTS = 6
 
@@ -41,10 +41,10 @@ class MetricCumulants:
             raise InvalidValueError("fan_in", self.fan_in, "expected a positive number of neurons")
 
 
-def metric_cumulants(prediction: Prediction | NextOrder, layer: int) -> MetricCumulants:
+def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumulants:
     """What a prediction says about Ĝ of layer ℓ = `layer`, 1..L, at the order it has.
 
-    A `Prediction` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and
+    A `Tensors` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and
     the third cumulant.
 
     >>> from dynagram.networks import MLP

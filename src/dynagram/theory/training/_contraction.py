@@ -1,9 +1,10 @@
 """Tensors of the output layer contracted in the training frame: what mean and covariance share.
 
-All sums over training samples of 06 §11 and §17 are sums over eigendirections a, b, c, because
-the projectors tie their indices in pairs. What multiplies a target once (`linear_coefficients`)
-or three times (`cubic_coefficients`) serves the mean, with y, and the covariance, with one y
-replaced by the correlation κ of an initial training output with an initial test output.
+All sums over training samples are sums over eigendirections a, b, c, because the projectors tie
+their indices in pairs. What multiplies a target once (`linear_coefficients`) or three times
+(`cubic_coefficients`) serves the mean, with y, and the covariance, with one y replaced by the
+correlation κ of an initial training output with an initial test output. Derivation:
+docs/derivations/trained-outputs.md (D1.10)-(D1.15).
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def linear_coefficients(slots: Slots, z: Projectors, outputs: int) -> dict[str, 
 def cubic_coefficients(slots: Slots, z: Projectors) -> dict[str, Cubic]:
     """c of the terms −c^{abc} W^{abc} of the mean: m^ddI (∞.164) and m^ddII (∞.165, corrected).
 
-    A projector Z^{123,564} meets W in the order (c, a, b): its third index is tied to slot 4.
+    A projector Z^{123,564} meets W in the order (c, a, b): its third index is tied to slot 4. With
+    directions renamed so that all meet W^{abc} these are (D1.12), (D1.13).
     """
     first = (
         3.0 * np.einsum("tabc,tabc->tabc", slots("R", "taaa"), z.Z_IB)

@@ -1,10 +1,11 @@
-"""The covariance of trained outputs at order 1/n, by parts (06 §17.2; not in the book).
+"""The covariance of trained outputs at order 1/n, by parts (not in the book).
 
 Cov[z_i;r, z_j;s] = δ_ij D_r D_s K_rs + (1/n_{L−1}) 𝒞, 𝒞 = δ_ij N + E + X + Xᵀ, for rows r, s of the
 frame. A row keeps the fraction D of its initial output: 1 in the brackets of test outputs, nothing
 in training directions at the end, which are then no rows at all. Parts: "H1" (N: shifted means of
 metric and NTK), "zΔH", "ΔHΔH" (E), "zΔHΔH", "dNTK", "ddI", "ddII". Different outputs are correlated
-only through terms quadratic in the targets.
+only through terms quadratic in the targets. Derivation: docs/derivations/trained-outputs.md
+(D1.14), (D1.15).
 """
 
 from __future__ import annotations

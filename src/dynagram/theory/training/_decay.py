@@ -4,7 +4,8 @@ D(r) is what is left of an error of rate r: (1 − ηr)^t after t steps of gradi
 gradient flow. Every finite-time formula is made of its divided differences: f(h) = [1 − D(h)]/h is
 −D[0, h], time sums of products of errors are −D[0, σ], and sums propagated by a training direction
 are −D[h, σ]. They are computed as entries of D of a triangular matrix, so that equal rates, for
-which the quotients are 0/0, need no special care.
+which the quotients are 0/0, need no special care. Derivation:
+docs/derivations/trained-outputs.md (D1.3), (D1.5).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Order 1/n of a trained network needs every tensor in two kinds of slots only: training samples,
 contracted with functions of the training NTK Θ̃, and test samples in the bracket
-⟦X_β⟧ = X_β − Θ_βA Θ̃⁻¹ X_A (06 §17.1). One matrix per axis brings all slots into that form:
-its first rows are the eigenvectors of √w Θ̃ √w (w: multiplicities), the others the brackets.
+⟦X_β⟧ = X_β − Θ_βA Θ̃⁻¹ X_A. One matrix per axis brings all slots into that form: its first rows
+are the eigenvectors of √w Θ̃ √w (w: multiplicities), the others the brackets. Derivation:
+docs/derivations/trained-outputs.md (D1.1).
 """
 
 from __future__ import annotations

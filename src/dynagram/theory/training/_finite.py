@@ -1,8 +1,9 @@
 """Fully trained networks of finite width: mean and covariance of their outputs to order 1/n.
 
 z(T) over initialisations has the mean m^∞ + m^{1}/n_{L−1} (∞.160)-(∞.165) and the covariance
-δ_ij 𝒦^∞ + 𝒞/n_{L−1} (06 §17). The corrections hold for training to zero error by gradient
-descent at any stable η, by gradient flow, or by the two-step algorithm.
+δ_ij 𝒦^∞ + 𝒞/n_{L−1}. The corrections hold for training to zero error by gradient descent at any
+stable η, by gradient flow, or by the two-step algorithm. Derivation:
+docs/derivations/trained-outputs.md (D1.10), (D1.14).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from jaxtyping import Float
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
+from dynagram.results._regime import Regime
 from dynagram.results._spread import output_std
-from dynagram.theory._regime import Regime
 from dynagram.theory.training._algorithms import Algorithm
 from dynagram.theory.training._contraction import (
     Slots,

@@ -1,7 +1,8 @@
 """Test error of trained networks: bias and variance at infinite width and to order 1/n.
 
 E ½ Σ (z(T) − y)² = ½ Σ (m − y)² + ½ Σ Var, (10.52), and at order 1/n the same with
-m = m^∞ + m^{1}/n and the covariance of 06 §17.2, expanded to that order.
+m = m^∞ + m^{1}/n and the covariance at order 1/n, expanded to that order:
+docs/derivations/trained-outputs.md (D1.16).
 """
 
 from __future__ import annotations

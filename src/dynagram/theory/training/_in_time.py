@@ -1,9 +1,9 @@
-"""Outputs at every time of training: mean and covariance to order 1/n, (∞.81)-(∞.130) and 06 §17.
+"""Outputs at every time of training: mean and covariance to order 1/n, from (∞.81)-(∞.130).
 
 In the training frame a row has a rate r, its own h for a training direction and 0 for the bracket
 of a test output, and of its initial output D(r) is left. The corrections are those of the end of
 training with time-dependent projectors, for all rows at once. A test output is its bracket plus
-Θ_β Θ̃⁻¹ times the training outputs.
+Θ_β Θ̃⁻¹ times the training outputs. Derivation: docs/derivations/trained-outputs.md (D1).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 m = Θ_β Θ̃⁻¹ y + (1/n_{L−1}) Σ parts, with the parts "H1" (the mean NTK's own shift), "ΔNTK" (its
 variance), "dNTK", "ddI" and "ddII", each with its bracket taken. Signs and index orders are those
-of the corrected formulas (docs/errata.md).
+of the corrected formulas (docs/errata.md): docs/derivations/trained-outputs.md (D1.10).
 """
 
 from __future__ import annotations

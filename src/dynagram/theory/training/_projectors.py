@@ -5,7 +5,8 @@ Z^{1..k,k+1..2k} = Σ Z(a, b, …) e_a^1 e_b^2 … e_a^{k+1} e_b^{k+2} …, so t
 stand for it. At the end of training only Z_A, Z_IA, Z_IIA and Z_IIB depend on the algorithm: Z_B
 and Z_IB act on symmetric tensors, and their symmetric parts are ½/(h_a h_b) and
 −1/(6 h_a h_b h_c) for all. At a finite time they are sums over the steps so far of products of up
-to three free errors, hence divided differences of one function, `Decay`.
+to three free errors, hence divided differences of one function, `Decay`. Derivation:
+docs/derivations/trained-outputs.md (D1.4)-(D1.9).
 """
 
 from __future__ import annotations

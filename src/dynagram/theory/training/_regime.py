@@ -6,7 +6,7 @@ import numpy as np
 
 from dynagram._precision import float64
 from dynagram.networks import MLP
-from dynagram.theory._regime import Judge, Regime
+from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._covariance import Covariances
 from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian
 from dynagram.theory.training._mean import Means

@@ -15,11 +15,13 @@ from jaxtyping import Float
 
 from dynagram._arrays import Array, memory_limit
 from dynagram._precision import float64
+from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
 from dynagram.networks import MLP
+from dynagram.results._letters import closure
 from dynagram.theory._kernels import FrozenKernels, frozen_kernels
-from dynagram.theory._recursions import closure, distinct, run_layers, written_out
+from dynagram.theory._recursions import run_layers, written_out
 
 NEEDED = ("G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 # Each mode needs about so many arrays of N⁴ numbers: eight tensors, the averages, and what a
@@ -95,7 +97,7 @@ def output_tensors(
     with the letters in `NEEDED`. Memory: about 20 N⁴ numbers per mode, with nine modes up to 17
     samples, four up to 76 and two beyond.
     """
-    first, place = distinct(inputs)
+    first, place = find_distinct(inputs)
     count = _modes_for(first.size)
     frozen = frozen_kernels(network, inputs)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))

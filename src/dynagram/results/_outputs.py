@@ -1,0 +1,458 @@
+"""`Outputs`: mean, spread and covariance of a network's outputs, predicted or measured, in time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from dynagram.errors import InvalidValueError
+from dynagram.networks import Architecture, Params
+from dynagram.results._estimate import Estimate
+from dynagram.results._failure import FailedMember
+from dynagram.results._regime import Regime
+from dynagram.results._result import Result, require_xarray
+from dynagram.results._table import Grid, short
+from dynagram.training import Posterior, Training
+
+if TYPE_CHECKING:
+    import xarray
+else:
+    xarray = object  # imported when it is needed
+
+# At a training input everything cancels to rounding, which counts as zero.
+_ROUNDING = 1e-14
+_MOST_ROWS = 40
+_BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
+
+# Arrays that do not have the moments first.
+_NOT_IN_TIME = ("x", "stopped")
+
+Parts = Mapping[str, Float[np.ndarray, "time sample ..."]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outputs(Result):
+    """Outputs of networks after learning, at some moments: statistics over initialisations.
+
+    `mean`, `std`, `error`, `covariance` are those of the test samples at the last moment, of
+    shapes (test, outputs) and (test, outputs, test, outputs); `means`, `stds`, `errors`,
+    `covariances` have every moment of `times` first. `.train` shows the training samples instead
+    (repeated ones merged), `.samples` both, `.at(time)` one moment.
+
+    `order` is "∞", "1/n" or "measured" (all orders). `mean_infinite` and `covariance_infinite` are
+    the infinite-width parts of a prediction; `mean_parts` and `covariance_parts` add up to
+    `mean_correction` and `covariance_correction`, the coefficients of 1/n_{L−1}. `error` is the
+    numerical error of a predicted mean, or the standard error of a measured one. The entries of a
+    measured mean err together: `joint_error` is the covariance matrix of their errors.
+
+    Of trained networks, `estimates` are those of further observables, `recorded` what every member
+    did, `failures` the members left out, `stopped` the step (the time, of flow) at which a member
+    met a condition of `stop` (NaN: none), `parameters` the final ones with the members first.
+    """
+
+    kind = "outputs"
+
+    network: Architecture
+    how: Training | Posterior
+    order: str
+    times: tuple[float | int, ...]
+    x: Float[np.ndarray, "sample n_0"]
+    training_samples: int
+    regime: Regime | None
+    infinite_mean: Float[np.ndarray, "time sample outputs"] | None = None
+    infinite_kernel: Float[np.ndarray, "time sample sample"] | None = None
+    parts_of_mean: Parts = field(default_factory=dict)
+    parts_of_covariance: Parts = field(default_factory=dict)
+    measured_mean: Float[np.ndarray, "time sample outputs"] | None = None
+    measured_covariance: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
+    mean_errors: Float[np.ndarray, "time sample outputs"] | None = None
+    covariance_errors: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
+    joint_errors: Float[np.ndarray, "time entry entry"] | None = None
+    measured_std: Float[np.ndarray, "time sample outputs"] | None = None
+    members: int | None = None
+    seed: int | None = None
+    stopped: Float[np.ndarray, " member"] | None = None
+    failures: tuple[FailedMember, ...] = ()
+    parameters: Params | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    recorded: Mapping[str, np.ndarray] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    shown: str = "test"
+
+    # --- which samples and moments ------------------------------------------------------------
+
+    @property
+    def train(self) -> Outputs:
+        """The outputs at the training samples."""
+        if self.training_samples == 0:
+            allowed = "training outputs were not computed: at the end of training they are targets"
+            raise InvalidValueError("train", "asked", allowed)
+        return dataclasses.replace(self, shown="train")
+
+    @property
+    def test(self) -> Outputs:
+        """The outputs at the test samples."""
+        return dataclasses.replace(self, shown="test")
+
+    @property
+    def samples(self) -> Outputs:
+        """The outputs at training samples, then test samples, with covariances between both."""
+        return dataclasses.replace(self, shown="all")
+
+    def at(self, time: float | int) -> Outputs:
+        """The outputs at one of `times`."""
+        if time not in self.times:
+            allowed = f"recorded: {', '.join(f'{t:g}' for t in self.times)}"
+            raise InvalidValueError("time", time, allowed)
+        index = self.times.index(time)
+        cut: dict[str, Any] = {"times": (time,)}
+        cut["estimates"] = {
+            name: Estimate(found.value[[index]], found.standard_error[[index]], found.count)
+            for name, found in self.estimates.items()
+        }
+        cut["recorded"] = {name: values[:, [index]] for name, values in self.recorded.items()}
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
+                cut[item.name] = value[index : index + 1]
+            elif item.name.startswith("parts_of"):
+                cut[item.name] = {name: part[index : index + 1] for name, part in value.items()}
+        return dataclasses.replace(self, **cut)
+
+    @property
+    def rows(self) -> slice:
+        """The samples that are shown, among training and test samples."""
+        first = self.training_samples
+        return {"test": slice(first, None), "train": slice(0, first), "all": slice(None)}[
+            self.shown
+        ]
+
+    @property
+    def inputs(self) -> Float[np.ndarray, "sample n_0"]:
+        """The inputs that the outputs belong to."""
+        return self.x[self.rows]
+
+    @property
+    def width(self) -> int:
+        """n_{L−1}, which divides the corrections."""
+        return self.network.width
+
+    # --- all moments --------------------------------------------------------------------------
+
+    @property
+    def means(self) -> Float[np.ndarray, "time sample outputs"]:
+        """The mean at the actual width, at every moment."""
+        if self.measured_mean is not None:
+            return self.measured_mean[:, self.rows]
+        return self._needed("infinite_mean")[:, self.rows] + self._mean_corrections() / self.width
+
+    @property
+    def covariances(self) -> Float[np.ndarray, "time sample outputs sample outputs"]:
+        """The covariance at the actual width, at every moment."""
+        if self.measured_covariance is not None:
+            return _block(self.measured_covariance, self.rows)
+        infinite = self._infinite_covariances()
+        if not self.parts_of_covariance:
+            return infinite
+        return infinite + self._covariance_corrections() / self.width
+
+    @property
+    def stds(self) -> Float[np.ndarray, "time sample outputs"]:
+        """Standard deviations at every moment; nan where an order in 1/n makes a variance < 0."""
+        if self.measured_std is not None:
+            return self.measured_std[:, self.rows]
+        if self.measured_covariance is not None or self.parts_of_covariance:
+            variance = np.einsum("xtiti->xti", self.covariances)
+        else:
+            kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
+            single = np.einsum("xtt->xt", kernel)[:, :, None]
+            variance = np.broadcast_to(single, self.means.shape)
+        rounding = _ROUNDING * max(1.0, float(np.max(np.abs(variance), initial=0.0)))
+        variance = np.where(np.abs(variance) <= rounding, 0.0, variance)
+        return np.sqrt(np.where(variance < 0.0, np.nan, variance))
+
+    @property
+    def errors(self) -> Float[np.ndarray, "time sample outputs"]:
+        """Errors of `means`: numerical for a prediction, standard errors for a measurement."""
+        if self.mean_errors is None:
+            return np.zeros_like(self.means)
+        return self.mean_errors[:, self.rows]
+
+    # --- the last moment ----------------------------------------------------------------------
+
+    @property
+    def time(self) -> float | int:
+        """τ of the last moment; ∞ at the end of training."""
+        return self.times[-1]
+
+    @property
+    def mean(self) -> Float[np.ndarray, "sample outputs"]:
+        """The mean at the actual width."""
+        return self.means[-1]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
+        """The covariance at the actual width."""
+        return self.covariances[-1]
+
+    @property
+    def std(self) -> Float[np.ndarray, "sample outputs"]:
+        """Standard deviations at the actual width."""
+        return self.stds[-1]
+
+    @property
+    def error(self) -> Float[np.ndarray, "sample outputs"]:
+        """Errors of `mean`."""
+        return self.errors[-1]
+
+    @property
+    def covariance_error(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
+        """Errors of `covariance`."""
+        if self.covariance_errors is None:
+            return np.zeros_like(self.covariance)
+        return _block(self.covariance_errors, self.rows)[-1]
+
+    @property
+    def joint_error(self) -> Float[np.ndarray, "entry entry"]:
+        """Covariance matrix of the errors of a measured mean, (sample, output) one index."""
+        entries = np.arange(self.x.shape[0] * self.network.output_size)
+        shown = entries.reshape(self.x.shape[0], -1)[self.rows].ravel()
+        return self._needed("joint_errors")[-1][np.ix_(shown, shown)]
+
+    @property
+    def mean_infinite(self) -> Float[np.ndarray, "sample outputs"]:
+        """The mean at infinite width."""
+        return self._needed("infinite_mean")[-1, self.rows]
+
+    @property
+    def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
+        """The covariance at infinite width, where outputs are independent."""
+        return self._infinite_covariances()[-1]
+
+    @property
+    def kernel_infinite(self) -> Float[np.ndarray, "sample sample"]:
+        """The covariance of any one output at infinite width."""
+        return self._needed("infinite_kernel")[-1, self.rows, self.rows]
+
+    @property
+    def mean_parts(self) -> dict[str, Float[np.ndarray, "sample outputs"]]:
+        """What adds up to `mean_correction`."""
+        return {name: part[-1, self.rows] for name, part in self.parts_of_mean.items()}
+
+    @property
+    def covariance_parts(self) -> dict[str, Float[np.ndarray, "sample outputs sample outputs"]]:
+        """What adds up to `covariance_correction`."""
+        return {n: _block(part, self.rows)[-1] for n, part in self.parts_of_covariance.items()}
+
+    @property
+    def mean_correction(self) -> Float[np.ndarray, "sample outputs"]:
+        """m^{1}: everything that multiplies 1/n_{L−1} in the mean."""
+        return self._mean_corrections()[-1]
+
+    @property
+    def covariance_correction(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
+        """𝒞: everything that multiplies 1/n_{L−1} in the covariance."""
+        return self._covariance_corrections()[-1]
+
+    def estimate(self, name: str = "mean") -> Estimate:
+        """ "mean", "covariance" or a recorded observable with its errors."""
+        if name == "mean":
+            return Estimate(self.mean, self.error, self.members or 0)
+        if name == "covariance":
+            return Estimate(self.covariance, self.covariance_error, self.members or 0)
+        if name not in self.estimates:
+            have = ", ".join(("mean", "covariance", *self.estimates))
+            raise InvalidValueError("estimate", name, f"this result holds {have}")
+        return self.estimates[name]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A recorded observable of every member, (member, moment, …)."""
+        if name not in self.recorded:
+            have = ", ".join(self.recorded) or "none, since members were not kept"
+            raise InvalidValueError("observable", name, f"recorded: {have}")
+        return self.recorded[name]
+
+    # --- the protocol -------------------------------------------------------------------------
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The book and the equations used."""
+        if isinstance(self.how, Posterior):
+            equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
+        else:
+            equations = {
+                "∞": "(10.31), (10.40), (10.41)",
+                "1/n": "(∞.160)-(∞.165) and docs/derivations/trained-outputs.md",
+            }
+        extra = equations.get(self.order)
+        return (_BOOK,) if extra is None else (_BOOK, extra)
+
+    def summary(self) -> Grid:
+        """Mean ± spread of every output that is shown, at the last moment."""
+        means, errors = self.mean, self.error
+        stds = self.std if self._has_spread else np.full_like(means, np.nan)
+        infinite = None if self.infinite_mean is None else self.mean_infinite
+        several = means.shape[1] > 1
+        rows = []
+        for sample in range(min(means.shape[0], _MOST_ROWS)):
+            for output in range(means.shape[1]):
+                at = (sample, output)
+                cells = [str(sample), *([str(output)] if several else [])]
+                cells += [] if infinite is None else [short(float(infinite[at]))]
+                cells += [short(float(means[at])), short(float(errors[at]), 2)]
+                rows.append((*cells, short(float(stds[at]))))
+        headings = ("sample", *(["output"] if several else []))
+        headings += () if infinite is None else ("mean, n = ∞",)
+        headings += (f"mean, {self.order}", "± error", "spread")
+        left = means.shape[0] - _MOST_ROWS
+        more = (f"and {left} more samples",) if left > 0 else ()
+        note = "± error: of the mean; spread: standard deviation between networks."
+        return Grid(headings, tuple(rows), (*more, note, *self.notes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Network, training, moments, means, errors, spreads, covariance, regime."""
+        result: dict[str, Any] = {
+            "network": _text_of(self.network),
+            "how": self.how.to_toml(),
+            "order": self.order,
+            "times": list(self.times),
+            "width": self.width,
+            "members": self.members,
+            "seed": self.seed,
+            "mean": self.means,
+            "std": self.stds if self._has_spread else None,
+            "error": self.errors,
+            "covariance": self.covariance if self._has_covariance else None,
+            "notes": list(self.notes),
+            **self.about,
+        }
+        if self.infinite_mean is not None:
+            result["mean_infinite"] = self.infinite_mean[:, self.rows]
+            result["mean_correction"] = self.means * 0.0 + self._mean_corrections()
+        result |= {
+            name: {"value": estimate.value, "error": estimate.standard_error}
+            for name, estimate in self.estimates.items()
+        }
+        result["regime"] = None if self.regime is None else self.regime.to_dict()
+        return result
+
+    def to_xarray(self) -> xarray.Dataset:
+        """mean, error, std (time, sample, output) and covariance, with τ and sample numbers."""
+        xr = require_xarray()
+        axes, others = ("time", "sample", "output"), ("sample_2", "output_2")
+        data: dict[str, Any] = {
+            "mean": (axes, self.means), "error": (axes, self.errors),
+            "x": (("sample", "input"), self.inputs),
+        }  # fmt: skip
+        if self._has_spread:
+            data["std"] = (axes, self.stds)
+        if self._has_covariance:
+            data["covariance"] = ((*axes, *others), self.covariances)
+        for name, estimate in self.estimates.items():
+            names = ("time", *(f"{name}_{n}" for n in range(1, estimate.value.ndim)))
+            data[name] = (names, estimate.value)
+            data[f"{name}_error"] = (names, estimate.standard_error)
+        for name, values in self.recorded.items():
+            names = ("member", "time", *(f"{name}_{n}" for n in range(1, values.ndim - 1)))
+            data[f"{name}_of_members"] = (names, values)
+        whole = xr.Dataset(data, coords={"time": list(self.times)})
+        return whole.assign_attrs(network=_text_of(self.network), order=self.order)
+
+    def plot(self) -> Any:
+        """Means with spreads over samples, or over time, as an altair chart (extra `report`)."""
+        from dynagram.report._output_charts import outputs_chart
+
+        return outputs_chart(self)
+
+    def _arrays(self) -> dict[str, Any]:
+        arrays: dict[str, Any] = {"times": np.array(self.times, dtype=np.float64)}
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, np.ndarray):
+                arrays[item.name] = value
+            elif item.name.startswith("parts_of"):
+                arrays |= {f"{item.name}/{name}": part for name, part in value.items()}
+            elif item.name == "recorded":
+                arrays |= {f"recorded/{name}": array for name, array in value.items()}
+        for number, layer in enumerate(self.parameters or (), start=1):
+            arrays |= {f"parameters/b{number}": layer.b, f"parameters/W{number}": layer.W}
+        for name, estimate in self.estimates.items():
+            arrays[f"estimates/{name}"] = estimate.value
+            arrays[f"errors/{name}"] = estimate.standard_error
+        return arrays
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "network": _text_of(self.network),
+            "how": self.how.to_toml(),
+            "order": self.order,
+            "training_samples": self.training_samples,
+            "regime": None if self.regime is None else self.regime.to_dict(),
+            "members": self.members,
+            "seed": self.seed,
+            "counts": {name: estimate.count for name, estimate in self.estimates.items()},
+            "failures": [dataclasses.asdict(failure) for failure in self.failures],
+            "shown": self.shown,
+            "about": dict(self.about),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        count, outputs = self.means.shape[1:]
+        of = "" if self.members is None else f"{self.members} networks; "
+        when = "the end" if math.isinf(self.time) else f"τ = {self.time:g}"
+        moments = when if len(self.times) == 1 else f"{len(self.times)} moments up to {when}"
+        verdict = "" if self.regime is None else f"; {self.regime.verdict}"
+        words = {"test": "test", "train": "training", "all": "training and test"}[self.shown]
+        return (
+            f"Outputs(order {self.order}; {of}{count} {words} samples × {outputs} outputs; "
+            f"{moments}{verdict})"
+        )
+
+    # --- inside -------------------------------------------------------------------------------
+
+    @property
+    def _has_covariance(self) -> bool:
+        """Covariances of very many measured outputs are not formed unless asked for."""
+        return self.measured_covariance is not None or self.measured_mean is None
+
+    @property
+    def _has_spread(self) -> bool:
+        return self._has_covariance or self.measured_std is not None
+
+    def _needed(self, name: str) -> np.ndarray:
+        value = getattr(self, name)
+        if value is None:
+            raise InvalidValueError(name, None, f"a result of order {self.order} does not have it")
+        return value
+
+    def _mean_corrections(self) -> np.ndarray:
+        if not self.parts_of_mean:
+            return np.zeros_like(self._needed("infinite_mean")[:, self.rows])
+        return np.sum(list(self.parts_of_mean.values()), axis=0)[:, self.rows]
+
+    def _covariance_corrections(self) -> np.ndarray:
+        if not self.parts_of_covariance:
+            return np.zeros_like(self._infinite_covariances())
+        return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
+
+    def _infinite_covariances(self) -> np.ndarray:
+        kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
+        return np.einsum("xts,ij->xtisj", kernel, np.eye(self.network.output_size))
+
+
+def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
+    return covariance[:, rows, :, rows]
+
+
+def _text_of(network: Architecture) -> str:
+    """The specification as TOML, or in words where weights were given without one."""
+    to_toml = getattr(network, "to_toml", None)
+    return repr(network) if to_toml is None else to_toml()
