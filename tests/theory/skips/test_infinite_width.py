@@ -1,15 +1,17 @@
 """Networks with skips wherever infinite width is enough, by dense formulas; refused elsewhere."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.linalg import expm
 from scipy.stats import multivariate_normal
 
 from dynagram.ensembles._exact_posterior import exact_posterior
-from dynagram.ensembles.initial._skips import measure_residual
+from dynagram.ensembles._simulate import simulate
 from dynagram.errors import InvalidValueError
 from dynagram.integrations.sklearn import NetworkProcessRegressor
 from dynagram.networks import MLP
+from dynagram.observables.tangents import function_ntk
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Estimate
 from dynagram.theory._kernels import frozen_kernels
@@ -26,6 +28,7 @@ from dynagram.theory.statistics._exact import exact_metric, log_metric
 from dynagram.theory.training._finite import predict_trained
 from dynagram.theory.training._in_time import predict_in_time
 from dynagram.theory.training._infinite import infinite_training
+from dynagram.theory.training._one_network import linearised_output
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1], [0.4, -1.2, 0.8]])
 Y = np.array([[0.7, -0.2], [0.1, 0.9], [-0.5, 0.3]])
@@ -52,15 +55,12 @@ def kernels(request):
 
 def test_mean_ntk_of_drawn_networks():
     """Θ is the mean NTK of wide networks: widths n and 2n extrapolated."""
-    members, by_width = 1_500, {}
-    for n in (16, 32):
-        found = measure_residual(
-            network("tanh", n), X, members=members, seed=n, tensors=("H",), sampler="weights"
-        )
-        by_width[n] = found.H
-    one, two = by_width[16], by_width[32]
-    error = np.hypot(one.standard_error, 2 * two.standard_error)
-    measured = Estimate(2 * two.value - one.value, error, members)
+    members = 1_500
+    one, two = (
+        simulate(network("tanh", n), X, ("Theta",), members=members, seed=n) for n in (16, 32)
+    )
+    error = np.hypot(one.error("Theta"), 2 * two.error("Theta"))[0]
+    measured = Estimate(2 * two["Theta"][0] - one["Theta"][0], error, members)
     Theta = frozen_kernels(network("tanh"), X, layers="last").Theta[0]
     assert compare(Theta, measured).ok(4.0)
     assert np.max(error) < 0.03 * np.max(Theta)
@@ -83,6 +83,27 @@ def test_training(kernels):
         line = np.concatenate([-gain, np.eye(2)], axis=1)
         np.testing.assert_allclose(now.mean, gain @ Y, rtol=1e-9)
         np.testing.assert_allclose(now.covariance, line @ K @ line.T, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu"])
+def test_one_network_by_its_own_kernel(name, getkey):
+    """z + Ĥ_BA Ĥ_AA⁻¹(1 − e^{−Ĥτ})(y − z), with the NTK of the drawn network by autodiff."""
+    model = network(name).init(getkey(), dtype="float64")
+    net, inputs = model.network, np.concatenate([X, T])
+    rates = tuple(
+        type(layer)(b * jnp.ones_like(layer.b), W / n * jnp.ones_like(layer.W))
+        for layer, b, W, n in zip(
+            model.params, net.lambda_b, net.lambda_W, net.widths[:-1], strict=True
+        )
+    )
+    H = np.asarray(function_ntk(net.apply, model.params, jnp.asarray(inputs), rates))
+    H = H.transpose(0, 2, 1, 3).reshape(10, 10)
+    z = np.asarray(model(inputs))
+    for options, forgotten in (({"time": 0.4}, expm(-0.4 * H[:6, :6])), ({}, np.zeros((6, 6)))):
+        gain = H[6:, :6] @ np.linalg.inv(H[:6, :6]) @ (np.eye(6) - forgotten)
+        wanted = z[3:].ravel() - gain @ (z[:3] - Y).ravel()
+        found = linearised_output(model, X, Y, T, algorithm="flow", **options)
+        np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-8, atol=1e-10)
 
 
 def test_posterior_and_evidence(kernels):
