@@ -13,14 +13,10 @@ if TYPE_CHECKING:
     from dynagram.config import read_config as read_config
     from dynagram.data import Data as Data
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
-    from dynagram.ensembles.engine._engine import resume_run as resume_run
-    from dynagram.ensembles.engine._engine import run_job as run_job
-    from dynagram.ensembles.initial._metric import measure_kernels as measure_kernels
-    from dynagram.ensembles.initial._skips import measure_residual as measure_residual
-    from dynagram.ensembles.initial._tangents import measure_tangents as measure_tangents
-    from dynagram.ensembles.store._runs import open_run as open_run
-    from dynagram.ensembles.trained._train import Training as Training
-    from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
+    from dynagram.ensembles._runs import open_run as open_run
+    from dynagram.ensembles._runs import resume_run as resume_run
+    from dynagram.ensembles._simulate import simulate as simulate
+    from dynagram.ensembles._train import train as train
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
     from dynagram.networks import Model as Model
@@ -46,6 +42,11 @@ if TYPE_CHECKING:
     from dynagram.theory.training._finite import predict_trained as predict_trained
     from dynagram.theory.training._in_time import predict_in_time as predict_in_time
     from dynagram.theory.training._infinite import infinite_training as infinite_training
+    from dynagram.training import GradientDescent as GradientDescent
+    from dynagram.training import GradientFlow as GradientFlow
+    from dynagram.training import Optax as Optax
+    from dynagram.training import Training as Training
+    from dynagram.training import TwoStep as TwoStep
 
 __version__ = _version("dynagram")
 
@@ -55,15 +56,16 @@ _PUBLIC = {
     "activation": "activations",
     "Kink": "activations",
     "compare": "results._comparison",
+    "open_run": "ensembles._runs",
+    "resume_run": "ensembles._runs",
+    "simulate": "ensembles._simulate",
+    "train": "ensembles._train",
     "Data": "data",
-    "resume_run": "ensembles.engine._engine",
-    "run_job": "ensembles.engine._engine",
-    "measure_kernels": "ensembles.initial._metric",
-    "measure_residual": "ensembles.initial._skips",
-    "open_run": "ensembles.store._runs",
-    "measure_tangents": "ensembles.initial._tangents",
-    "train_ensemble": "ensembles.trained._train",
-    "Training": "ensembles.trained._train",
+    "GradientDescent": "training",
+    "GradientFlow": "training",
+    "Optax": "training",
+    "Training": "training",
+    "TwoStep": "training",
     "DynagramError": "errors",
     "measure": "observables._measure",
     "MLP": "networks",

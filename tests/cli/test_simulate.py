@@ -4,10 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
+from dynagram.cli._archives import LETTERS
 from typer.testing import CliRunner
 
 from dynagram.cli import app
-from dynagram.cli._archives import LETTERS
 
 NETWORK = ["--widths", "3,160,150,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
 RATES = ["--lambda-b", "0.5", "--lambda-w", "1,2,1.5"]

@@ -9,7 +9,7 @@ import pytest
 
 from dynagram._pairs import pair_indices
 from dynagram.activations import activation, registered
-from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles import simulate
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
@@ -225,16 +225,14 @@ def test_an_ensemble_sees_the_next_order():
     """Narrow networks: V^{1} is many standard errors, what is left beyond it about one."""
     net = MLP([4, 8, 12, 6, 1], "tanh", C_b=0.15, C_W=1.6)
     theory = next_order(net, TWO)
-    found = measure_kernels(net, TWO, members=400_000, seed=2, tensors=("G", "V"))
-    assert found.G is not None
-    assert found.V is not None
-    assert compare(theory.metric[:3], _layers(found.G, 3)).ok()
-    assert compare(theory.vertex[:3], _layers(found.V, 3)).ok()
-    assert not compare(theory.V[:3], _layers(found.V, 3)).ok(10.0)
+    found = simulate(net, TWO, ("K", "V"), members=400_000, seed=2)
+    K, V = (_layers(found.estimate(name), 3) for name in ("K", "V"))
+    assert compare(theory.metric[:3], K).ok()
+    assert compare(theory.vertex[:3], V).ok()
+    assert not compare(theory.V[:3], V).ok(10.0)
     second = MLP([4, 5, 1], "tanh", C_b=0.15, C_W=1.6)  # κ₃ of layer 2 is exact
-    measured = measure_kernels(second, TWO, members=400_000, seed=3, tensors=("six_point",))
-    assert measured.six_point is not None
-    assert compare(next_order(second, TWO).six_point, measured.six_point).ok()
+    measured = simulate(second, TWO, ("six_point",), members=400_000, seed=3)
+    assert compare(next_order(second, TWO).six_point, measured.estimate("six_point")).ok()
 
 
 def _layers(estimate, count):

@@ -41,11 +41,29 @@ Skip = Annotated[
 Tensors = Annotated[
     str,
     typer.Option(
-        "--tensors", help="Some of K,G1,V,Theta,H1,A,B,D,F,P,Q,R,S,T,U, separated by commas."
+        "--tensors",
+        help="Some of K,Theta,V,G1,H1,A,B,D,F,P,Q,R,S,T,U,six_point,odd, separated by commas.",
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="A .npz file for the arrays.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Run = Annotated[
+    Path | None, typer.Option("--run", help="A new folder that keeps the run, chunk by chunk.")
+]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", help="Continue the run in this folder, and nothing else.")
+]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option("--executor", help="process:N, dask, dask:N or tcp://host:port. Default: here."),
+]
+ChunkMembers = Annotated[
+    int | None, typer.Option("--chunk", help="Networks per chunk. Default: about a second's work.")
+]
+UntilError = Annotated[
+    float | None,
+    typer.Option("--until-error", help="Go on until the worst relative standard error is this."),
+]
 Members = Annotated[int, typer.Option("--members", help="Networks in the ensemble.")]
 
 

@@ -23,11 +23,11 @@ from dynagram.cli._output import (
 
 if TYPE_CHECKING:
     from dynagram.config import Config
-    from dynagram.ensembles.trained._measure import TrainedMeasurement
+    from dynagram.results import Outputs
     from dynagram.theory.training._finite import TrainedPrediction
 else:
     # imported when the command runs, so that --help stays quick
-    Config = TrainedMeasurement = TrainedPrediction = object
+    Config = Outputs = TrainedPrediction = object
 
 _MOST_ROWS = 40
 
@@ -72,7 +72,7 @@ def _show(
     problem: Config,
     prediction: TrainedPrediction,
     as_json: bool,
-    measured: TrainedMeasurement | None,
+    measured: Outputs | None,
 ) -> None:
     if as_json:
         print_json(_summary(problem, prediction, measured))
@@ -91,19 +91,23 @@ def _predicted(problem: Config, accuracy: float | None, seed: int) -> TrainedPre
     return predict_in_time(*data, **how, steps=problem.steps, time=problem.time).test
 
 
-def _trained(problem: Config, members: int, seed: int) -> TrainedMeasurement:
-    from dynagram.ensembles.trained._measure import measure_trained
+def _trained(problem: Config, members: int, seed: int) -> Outputs:
+    from dynagram import ensembles
+    from dynagram.data import Data
+    from dynagram.training import Training
+    from dynagram.training._algorithms import algorithm_of_table
 
-    with progress_bar("training networks", members) as progress:
-        return measure_trained(
-            problem.network, problem.train_x, problem.train_y, problem.test_x,
-            algorithm=problem.algorithm, eta=problem.eta, steps=problem.steps, time=problem.time,
-            members=members, seed=seed, progress=progress,
-        )  # fmt: skip
+    data = Data(problem.train_x, problem.train_y, problem.test_x)
+    algorithm = algorithm_of_table(problem.algorithm, problem.eta, {})
+    how = Training(algorithm, steps=problem.steps, time=problem.time)
+    with progress_bar("training networks") as progress:
+        return ensembles.train(
+            problem.network, data, how, members=members, seed=seed, pairs=True, progress=progress
+        )
 
 
 def _summary(
-    problem: Config, prediction: TrainedPrediction, measured: TrainedMeasurement | None
+    problem: Config, prediction: TrainedPrediction, measured: Outputs | None
 ) -> dict[str, Any]:
     regime = prediction.regime
     found = {
@@ -134,15 +138,15 @@ def _summary(
 
         found["simulation"] = {
             "members": measured.members,
-            "unfinished": measured.unfinished,
-            "largest_error": measured.largest_error,
-            "mean": measured.mean.value,
-            "mean_standard_error": measured.mean.standard_error,
-            "mean_z": compare(prediction.mean, measured.mean).z,
-            "mean_infinite_z": compare(prediction.mean_infinite, measured.mean).z,
-            "covariance": measured.covariance.value,
-            "covariance_standard_error": measured.covariance.standard_error,
-            "covariance_z": compare(prediction.covariance, measured.covariance).z,
+            "unfinished": measured.about.get("unfinished", 0),
+            "largest_error": measured.about.get("largest_error"),
+            "mean": measured.mean,
+            "mean_standard_error": measured.error,
+            "mean_z": compare(prediction.mean, measured.estimate("mean")).z,
+            "mean_infinite_z": compare(prediction.mean_infinite, measured.estimate("mean")).z,
+            "covariance": measured.covariance,
+            "covariance_standard_error": measured.covariance_error,
+            "covariance_z": compare(prediction.covariance, measured.estimate("covariance")).z,
         }
     return found
 
@@ -161,9 +165,7 @@ def _test_loss(problem: Config, prediction: TrainedPrediction) -> dict[str, Any]
     }
 
 
-def _print(
-    problem: Config, prediction: TrainedPrediction, measured: TrainedMeasurement | None
-) -> None:
+def _print(problem: Config, prediction: TrainedPrediction, measured: Outputs | None) -> None:
     out = console()
     out.print(str(problem.network), markup=False)
     how = problem.algorithm + (f", η = {short(problem.eta)}" if problem.eta is not None else "")
@@ -195,16 +197,16 @@ def _print(
         out.print(
             f"measured: {measured.members} networks ± standard error; z: (measured − 1/n)/error."
         )
-        if measured.unfinished:
+        if measured.about.get("unfinished"):
             out.print(
-                f"{measured.unfinished} pairs had not reached the tolerance: largest error "
-                f"{measured.largest_error:.1e}"
+                f"{measured.about['unfinished']} pairs had not reached the tolerance: largest "
+                f"error {measured.about['largest_error']:.1e}"
             )
     out.print(f"[bold]{prediction.regime.verdict}[/bold]")
     print_list(out, prediction.regime.reasons)
 
 
-def _table(prediction: TrainedPrediction, measured: TrainedMeasurement | None) -> Table:
+def _table(prediction: TrainedPrediction, measured: Outputs | None) -> Table:
     extra = ["measured", "z"] if measured is not None else []
     table = narrow_table("test", "output", "∞", "1/n", *extra)
     for column in table.columns:
@@ -216,19 +218,19 @@ def _table(prediction: TrainedPrediction, measured: TrainedMeasurement | None) -
             f"{prediction.mean[t, i]:.4f} ± {short(float(prediction.std[t, i]), 3)}",
         ]
         if measured is not None:
-            value, error = measured.mean.value[t, i], measured.mean.standard_error[t, i]
+            value, error = measured.mean[t, i], measured.error[t, i]
             cells += _with_error(value, error, prediction.mean[t, i])
         table.add_row(str(t), str(i), *cells)
     return table
 
 
-def _spread_table(prediction: TrainedPrediction, measured: TrainedMeasurement) -> Table:
+def _spread_table(prediction: TrainedPrediction, measured: Outputs) -> Table:
     table = narrow_table("test", "output", "std ∞", "std 1/n", "measured", "z")
     for column in table.columns:
         column.justify = "right"
     infinite = np.sqrt(np.einsum("titi->ti", prediction.covariance_infinite))
-    variance = np.einsum("titi->ti", measured.covariance.value)
-    error = np.einsum("titi->ti", measured.covariance.standard_error)
+    variance = np.einsum("titi->ti", measured.covariance)
+    error = np.einsum("titi->ti", measured.covariance_error)
     for t, i in _rows(prediction):
         std = float(np.sqrt(max(variance[t, i], 1e-300)))
         predicted = float(prediction.std[t, i])

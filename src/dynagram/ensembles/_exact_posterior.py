@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
+from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._sample import sample_metrics
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._closed_forms import closed_form
@@ -63,7 +64,7 @@ def exact_posterior(
     members: int,
     seed: int,
     noise: float = 0.0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> ExactPosterior:
     """Sample `members` hidden-layer stacks from the prior and weight them by their likelihood.
 
@@ -101,7 +102,7 @@ def exact_posterior(
         chunk = Moments.from_samples(rows, order=1, first=first)
         moments = chunk if moments is None else moments.merge(chunk)
         if progress is not None:
-            progress(moments.count, members)
+            progress(Progress(moments.count, members))
     assert moments is not None  # members ≥ 1 has been checked
     return _collected(moments, network, infinite, reference, samples.shape[0])
 

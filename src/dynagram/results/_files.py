@@ -20,6 +20,9 @@ import numpy as np
 from dynagram.data._files import load_arrays
 from dynagram.errors import InvalidValueError
 
+# Names of files that are being written, hidden beside the file they will become.
+PARTS = ".*.part"
+
 
 def write_atomically(path: str | Path, data: bytes | memoryview) -> Path:
     """Write `data` for a user, whole or not at all; one line when the place is no good.

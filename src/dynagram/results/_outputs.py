@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture
+from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
+from dynagram.results._failure import FailedMember
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
 from dynagram.results._table import Grid, short
@@ -28,6 +29,9 @@ else:
 _ROUNDING = 1e-14
 _MOST_ROWS = 40
 _BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
+
+# Arrays that do not have the moments first.
+_NOT_IN_TIME = ("x", "stopped")
 
 Parts = Mapping[str, Float[np.ndarray, "time sample ..."]]
 
@@ -46,6 +50,10 @@ class Outputs(Result):
     `mean_correction` and `covariance_correction`, the coefficients of 1/n_{L−1}. `error` is the
     numerical error of a predicted mean, or the standard error of a measured one. The entries of a
     measured mean err together: `joint_error` is the covariance matrix of their errors.
+
+    Of trained networks, `estimates` are those of further observables, `recorded` what every member
+    did, `failures` the members left out, `stopped` the step (the time, of flow) at which a member
+    met a condition of `stop` (NaN: none), `parameters` the final ones with the members first.
     """
 
     kind = "outputs"
@@ -66,8 +74,12 @@ class Outputs(Result):
     mean_errors: Float[np.ndarray, "time sample outputs"] | None = None
     covariance_errors: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
     joint_errors: Float[np.ndarray, "time entry entry"] | None = None
+    measured_std: Float[np.ndarray, "time sample outputs"] | None = None
     members: int | None = None
     seed: int | None = None
+    stopped: Float[np.ndarray, " member"] | None = None
+    failures: tuple[FailedMember, ...] = ()
+    parameters: Params | None = None
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     recorded: Mapping[str, np.ndarray] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -101,9 +113,14 @@ class Outputs(Result):
             raise InvalidValueError("time", time, allowed)
         index = self.times.index(time)
         cut: dict[str, Any] = {"times": (time,)}
+        cut["estimates"] = {
+            name: Estimate(found.value[[index]], found.standard_error[[index]], found.count)
+            for name, found in self.estimates.items()
+        }
+        cut["recorded"] = {name: values[:, [index]] for name, values in self.recorded.items()}
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, np.ndarray) and item.name != "x":
+            if isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
                 cut[item.name] = value[index : index + 1]
             elif item.name.startswith("parts_of"):
                 cut[item.name] = {name: part[index : index + 1] for name, part in value.items()}
@@ -149,6 +166,8 @@ class Outputs(Result):
     @property
     def stds(self) -> Float[np.ndarray, "time sample outputs"]:
         """Standard deviations at every moment; nan where an order in 1/n makes a variance < 0."""
+        if self.measured_std is not None:
+            return self.measured_std[:, self.rows]
         if self.measured_covariance is not None or self.parts_of_covariance:
             variance = np.einsum("xtiti->xti", self.covariances)
         else:
@@ -203,7 +222,9 @@ class Outputs(Result):
     @property
     def joint_error(self) -> Float[np.ndarray, "entry entry"]:
         """Covariance matrix of the errors of a measured mean, (sample, output) one index."""
-        return self._needed("joint_errors")[-1]
+        entries = np.arange(self.x.shape[0] * self.network.output_size)
+        shown = entries.reshape(self.x.shape[0], -1)[self.rows].ravel()
+        return self._needed("joint_errors")[-1][np.ix_(shown, shown)]
 
     @property
     def mean_infinite(self) -> Float[np.ndarray, "sample outputs"]:
@@ -275,7 +296,8 @@ class Outputs(Result):
 
     def summary(self) -> Grid:
         """Mean ± spread of every output that is shown, at the last moment."""
-        means, stds, errors = self.mean, self.std, self.error
+        means, errors = self.mean, self.error
+        stds = self.std if self._has_spread else np.full_like(means, np.nan)
         infinite = None if self.infinite_mean is None else self.mean_infinite
         several = means.shape[1] > 1
         rows = []
@@ -305,9 +327,9 @@ class Outputs(Result):
             "members": self.members,
             "seed": self.seed,
             "mean": self.means,
-            "std": self.stds,
+            "std": self.stds if self._has_spread else None,
             "error": self.errors,
-            "covariance": self.covariance,
+            "covariance": self.covariance if self._has_covariance else None,
             "notes": list(self.notes),
             **self.about,
         }
@@ -326,10 +348,13 @@ class Outputs(Result):
         xr = require_xarray()
         axes, others = ("time", "sample", "output"), ("sample_2", "output_2")
         data: dict[str, Any] = {
-            "mean": (axes, self.means), "error": (axes, self.errors), "std": (axes, self.stds),
-            "covariance": ((*axes, *others), self.covariances),
+            "mean": (axes, self.means), "error": (axes, self.errors),
             "x": (("sample", "input"), self.inputs),
         }  # fmt: skip
+        if self._has_spread:
+            data["std"] = (axes, self.stds)
+        if self._has_covariance:
+            data["covariance"] = ((*axes, *others), self.covariances)
         for name, estimate in self.estimates.items():
             names = ("time", *(f"{name}_{n}" for n in range(1, estimate.value.ndim)))
             data[name] = (names, estimate.value)
@@ -342,7 +367,7 @@ class Outputs(Result):
 
     def plot(self) -> Any:
         """Means with spreads over samples, or over time, as an altair chart (extra `report`)."""
-        from dynagram.report._figures import outputs_chart
+        from dynagram.report._output_charts import outputs_chart
 
         return outputs_chart(self)
 
@@ -356,6 +381,8 @@ class Outputs(Result):
                 arrays |= {f"{item.name}/{name}": part for name, part in value.items()}
             elif item.name == "recorded":
                 arrays |= {f"recorded/{name}": array for name, array in value.items()}
+        for number, layer in enumerate(self.parameters or (), start=1):
+            arrays |= {f"parameters/b{number}": layer.b, f"parameters/W{number}": layer.W}
         for name, estimate in self.estimates.items():
             arrays[f"estimates/{name}"] = estimate.value
             arrays[f"errors/{name}"] = estimate.standard_error
@@ -371,6 +398,8 @@ class Outputs(Result):
             "members": self.members,
             "seed": self.seed,
             "counts": {name: estimate.count for name, estimate in self.estimates.items()},
+            "failures": [dataclasses.asdict(failure) for failure in self.failures],
+            "shown": self.shown,
             "about": dict(self.about),
             "notes": list(self.notes),
         }
@@ -388,6 +417,15 @@ class Outputs(Result):
         )
 
     # --- inside -------------------------------------------------------------------------------
+
+    @property
+    def _has_covariance(self) -> bool:
+        """Covariances of very many measured outputs are not formed unless asked for."""
+        return self.measured_covariance is not None or self.measured_mean is None
+
+    @property
+    def _has_spread(self) -> bool:
+        return self._has_covariance or self.measured_std is not None
 
     def _needed(self, name: str) -> np.ndarray:
         value = getattr(self, name)

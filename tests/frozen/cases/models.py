@@ -3,29 +3,34 @@
 import jax
 import numpy as np
 
-from dynagram import Data, Model, measure
-from dynagram.observables import collapse, imbalance, imbalance_drift, layer_signals, small_signal
-from dynagram.observables.fields import (
+from dynagram import (
+    Data,
+    Model,
+    fields,
+    fixed_readout,
+    held_out_linearity,
+    measure,
+    target_linearity,
+    weight_spectrum,
+)
+from dynagram.networks._weights import assemble_model
+from dynagram.observables._collapse import collapse
+from dynagram.observables._imbalance import imbalance, imbalance_drift
+from dynagram.observables._signal import layer_signals, small_signal
+from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     collective_kernel,
     conjugate_correlators,
-    fields,
-    fixed_readout,
     kernel_terms,
 )
-from dynagram.observables.gram import (
-    agop,
-    feature_learning_residual,
-    gram_law,
-    held_out_linearity,
-    stationarity,
-    target_linearity,
-    target_surrogate,
-    virtual_covariance,
-    weight_gram,
-)
-from dynagram.observables.spectra import fit_power_law, weight_spectrum
-from dynagram.observables.tangents import ddntk, dntk, ntk, ntk_terms
+from dynagram.observables.gram._agop import agop
+from dynagram.observables.gram._gram import feature_learning_residual, weight_gram
+from dynagram.observables.gram._surrogate import target_surrogate
+from dynagram.observables.gram._virtual_covariance import gram_law, stationarity, virtual_covariance
+from dynagram.observables.spectra._power_law import fit_power_law
+from dynagram.observables.tangents._ddntk import ddntk
+from dynagram.observables.tangents._dntk import dntk
+from dynagram.observables.tangents._ntk import ntk, ntk_terms
 from dynagram.theory.fields import anchored_run, descend, local_updates, simulate_one_layer
 from dynagram.theory.minimal_models import (
     QuadraticModel,
@@ -45,7 +50,7 @@ RNG = 5
 def small():
     """A network of a few neurons and its weights."""
     net = plain("tanh", (4, 5, 6, 2))
-    return net.init(jax.random.key(2), dtype="float64")
+    return Model(net, net.draw(jax.random.key(2), dtype="float64"))
 
 
 def classes():
@@ -94,12 +99,13 @@ def quadratic():
 
 @case()
 def network_as_quadratic():
-    drawn = plain("tanh", (4, 30, 30, 1)).init(jax.random.key(2), dtype="float64")
-    model = network_model(drawn, X)
+    net = plain("tanh", (4, 30, 30, 1))
+    drawn = Model(net, net.draw(jax.random.key(2), dtype="float64"))
+    quadratic_form = network_model(drawn, X)
     found = network_prediction(drawn, X, Y, TEST_X, eta=0.05)
     return {
-        "kernel": model.kernel,
-        "meta-kernel": model.meta_kernel,
+        "kernel": quadratic_form.kernel,
+        "meta-kernel": quadratic_form.meta_kernel,
         "outputs": found.outputs,
         "response": found.response,
     }
@@ -148,7 +154,8 @@ def field_training():
 @case()
 def measured_network():
     x, labels, W = classes()
-    found = measure(Model.of_matrices(W, "relu"), Data.of_classes(x, labels))
+    model = assemble_model({"W1": W[0], "W2": W[1]}, "relu")
+    found = measure(model, Data.of_classes(x, labels))
     numbers = {"loss": found.loss, "accuracy": found.accuracy, "input": found.input_linearity.score}
     for layer in found.layers:
         numbers[f"layer {layer.layer}"] = [
@@ -174,6 +181,7 @@ def gram():
     law = gram_law(W, gradient, h, g, 0.01, weight_decay=0.1)
     y = h[:, :2] ** 2 + rng.normal(size=(40, 2))
     surrogate = target_surrogate(W, h, y)
+    model = small()
     return {
         "Gram": weight_gram(W),
         "virtual": virtual_covariance(h, g, 0.01),
@@ -181,7 +189,7 @@ def gram():
         "residual": feature_learning_residual(W, gradient, h, g),
         "stationarity": stationarity(W, gradient).value,
         "surrogate": [surrogate.value, surrogate.alignment.value],
-        "agop": np.concatenate([np.ravel(a) for a in agop(small(), X)]),
+        "agop": np.concatenate([np.ravel(a) for a in agop(model, X)]),
     }
 
 
@@ -212,7 +220,8 @@ def spectra():
 @case()
 def balance():
     model = small()
-    drift = imbalance_drift(model, X, np.tile(Y, (1, 2)))
+    y = np.tile(Y, (1, 2))
+    drift = imbalance_drift(model, X, y)
     return {
         "imbalance": np.concatenate([np.ravel(i) for i in imbalance(model)]),
         "drift": np.concatenate([np.ravel(i) for i in drift]),
@@ -233,8 +242,8 @@ def class_collapse():
 def signals():
     x, _, W = classes()
     y = x[:, :3] ** 2
-    model = Model.of_matrices(W, "tanh")
-    layers, near = layer_signals(model, x, y), small_signal(model, x, y)
+    layers = layer_signals(Model.of_matrices(W, "tanh"), x, y)
+    near = small_signal(Model.of_matrices(W, "tanh"), x, y)
     return {
         "scales": layers.scales,
         "gains": layers.gains,
