@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
+from dynagram.data import Data
 from dynagram.networks import Model, check_inputs
 from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
-from dynagram.theory.bayes._solve import check_data
 from dynagram.theory.minimal_models._nearly_kernel import nearly_kernel_prediction
 
 
@@ -105,11 +105,10 @@ def network_prediction(
     >>> after.outputs[:2].ravel().round(6), after.response.shape
     (array([ 0.5, -0.5]), (3, 1, 2, 1))
     """
-    inputs, targets = check_data(model.network, x, y)
-    tests = check_inputs(test_x, model.network.input_size, "test_x")
-    quadratic = network_model(model, np.concatenate([inputs, tests]))
-    train, n_L = targets.shape
-    missing = (targets - quadratic.outputs[:train]).reshape(-1, 1)
+    data = Data(x, y, test_x).check(model.network)
+    quadratic = network_model(model, data.inputs)
+    train, n_L = data.y.shape
+    missing = (data.y - quadratic.outputs[:train]).reshape(-1, 1)
     # Outputs are quadratic in y, so a central difference of any size is their exact derivative.
     steps = np.eye(missing.size)
     columns = np.concatenate([missing, missing + steps, missing - steps], axis=1)

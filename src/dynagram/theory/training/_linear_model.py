@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import MLP, Layer, Model, Params, check_inputs
+from dynagram.networks import Architecture, Layer, Model, Params, check_inputs
 from dynagram.theory.training._one_network import own_kernel
 
 
@@ -25,7 +25,7 @@ from dynagram.theory.training._one_network import own_kernel
 class LinearModel:
     """A network at its start, and how far training moves its parameters when NTKs stand still."""
 
-    network: MLP
+    network: Architecture
     start: Params
     displacement: Params
 
@@ -79,6 +79,7 @@ def linear_model(
     Cost: `ntk` on the training samples, (N_A n_L)³ and one backward pass; no N_A × parameters
     array is made.
 
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
     >>> linear = linear_model(net.init(seed=0), x, y, eta=0.3)
@@ -102,5 +103,5 @@ def linear_model(
 
 
 @float64
-def _in_float64(network: MLP, params: Params, x: np.ndarray) -> np.ndarray:
+def _in_float64(network: Architecture, params: Params, x: np.ndarray) -> np.ndarray:
     return np.asarray(network.apply(params, jnp.asarray(x)))

@@ -157,7 +157,8 @@ def own_kernel(
     algorithm: str, eta: float | int | None,
 ) -> tuple[Problem, KernelTraining, np.ndarray]:  # fmt: skip
     """The problem, its training by the network's own NTK, (sample, output) one index, outputs."""
-    problem = Problem.checked(model.network, train_x, train_y, test_x)
+    # Of the network only the sizes are read: weights without an initialisation will do.
+    problem = Problem.checked(model.network, train_x, train_y, test_x)  # pyright: ignore[reportArgumentType]
     H = _flat(np.asarray(ntk(model, problem.inputs), dtype=np.float64))
     targets = problem.train_y.reshape(-1, 1)
     weights = np.repeat(problem.weights, model.network.output_size)
