@@ -6,8 +6,8 @@ import pytest
 from scipy.linalg import expm
 from scipy.stats import multivariate_normal
 
+from dynagram.ensembles import simulate
 from dynagram.ensembles._exact_posterior import exact_posterior
-from dynagram.ensembles._simulate import simulate
 from dynagram.errors import InvalidValueError
 from dynagram.integrations.sklearn import NetworkProcessRegressor
 from dynagram.networks import MLP
