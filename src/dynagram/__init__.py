@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dynagram.activations import Kink as Kink
     from dynagram.activations import activation as activation
     from dynagram.config import read_config as read_config
+    from dynagram.data import Data as Data
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
     from dynagram.ensembles.engine._engine import resume_run as resume_run
     from dynagram.ensembles.engine._engine import run_job as run_job
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
+    from dynagram.networks import Model as Model
     from dynagram.networks import ResidualMLP as ResidualMLP
     from dynagram.networks._weights import load_weights as load_weights
-    from dynagram.observables._measure import measure_network as measure_network
+    from dynagram.observables._measure import measure as measure
     from dynagram.observables._plateaus import find_plateaus as find_plateaus
     from dynagram.observables.fields._state import fields as fields
     from dynagram.observables.fields._state import fixed_readout as fixed_readout
@@ -58,6 +60,7 @@ _PUBLIC = {
     "activation": "activations",
     "Kink": "activations",
     "compare": "results._comparison",
+    "Data": "data",
     "resume_run": "ensembles.engine._engine",
     "run_job": "ensembles.engine._engine",
     "measure_kernels": "ensembles.initial._metric",
@@ -67,8 +70,9 @@ _PUBLIC = {
     "train_ensemble": "ensembles.trained._train",
     "Training": "ensembles.trained._train",
     "DynagramError": "errors",
-    "measure_network": "observables._measure",
+    "measure": "observables._measure",
     "MLP": "networks",
+    "Model": "networks",
     "ResidualMLP": "networks",
     "fields": "observables.fields._state",
     "fixed_readout": "observables.fields._state",

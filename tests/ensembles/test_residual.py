@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dynagram.observables.tangents._residual import residual_ntk
 
 from dynagram.ensembles.initial._skips import ResidualJob, measure_residual
 from dynagram.errors import DynagramError
 from dynagram.networks import ResidualMLP
 from dynagram.observables.tangents._ntk import function_ntk
-from dynagram.observables.tangents._residual import residual_ntk
 from dynagram.results._comparison import compare
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.cli._output import plain, tell
+from dynagram.data._files import load_arrays
 from dynagram.errors import InvalidValueError
 
 KINDS = ("prediction", "simulation")
@@ -74,15 +74,12 @@ def write_archive(path: Path, archive: Archive) -> None:
 
 def read_archive(path: Path) -> Archive:
     """Read and check a file; nothing is unpickled and nothing named in it is imported."""
-    if not path.is_file():
-        raise InvalidValueError("file", str(path), "no such file")
+    arrays = load_arrays(path, "file")
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
         return _archive(arrays)
     except InvalidValueError as error:
         raise InvalidValueError("file", str(path), str(error)) from error
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, TypeError) as error:
         raise InvalidValueError(
             "file", str(path), "not written by dynagram predict or dynagram simulate"
         ) from error

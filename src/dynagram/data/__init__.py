@@ -5,7 +5,8 @@ from dynagram.data._data import Merged as Merged
 from dynagram.data._data import check_inputs as check_inputs
 from dynagram.data._data import check_targets as check_targets
 from dynagram.data._files import load_array as load_array
-from dynagram.data._files import load_batch as load_batch
+from dynagram.data._files import load_arrays as load_arrays
+from dynagram.data._files import load_data as load_data
 from dynagram.data._sets import Dataset as Dataset
 from dynagram.data._sets import digits as digits
 from dynagram.data._sets import local_images as local_images

@@ -28,8 +28,8 @@ from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 from dynagram.ensembles.initial._sample import SAMPLERS, square_root
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Params, ResidualMLP, check_inputs
-from dynagram.observables.tangents._residual import residual_ntk
+from dynagram.networks import MLP, Params, ResidualMLP, check_inputs
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.theory.skips._frozen import residual_kernels
 
@@ -262,12 +262,17 @@ def _members(
         params = network.draw(own, dtype=jnp.float64)
         found = {"fields": _rows(network, K, _with_weights(network, params, x))}
         if wants_H:
-            H = residual_ntk(network, params, x)
+            H = network_ntk(_with_skips(network), params, x)
             a, b = pair_indices(x.shape[0])
             found["H"] = jnp.mean(jnp.diagonal(H, axis1=2, axis2=3), axis=-1)[a, b]
         return found
 
     return jax.vmap(member)(numbers)
+
+
+def _with_skips(network: ResidualMLP) -> MLP:
+    p = network.plain
+    return MLP(p.widths, p.activation, p.C_b, p.C_W, p.lambda_b, p.lambda_W, skip=network.skip)
 
 
 def _with_weights(network: ResidualMLP, params: Params, x: Array) -> list[Array]:

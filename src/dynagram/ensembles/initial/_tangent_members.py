@@ -19,9 +19,9 @@ from dynagram._precision import float64
 from dynagram.ensembles.initial._batches import check_integers
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params, check_inputs
-from dynagram.observables.tangents._ddntk import ddntk_patterns, output_pairs
-from dynagram.observables.tangents._dntk import dntk
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.observables.tangents._ddntk import network_ddntk_patterns, output_pairs
+from dynagram.observables.tangents._dntk import network_dntk
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.observables.tangents._signals import check_differentiable
 
 TENSORS = ("G", "V", "H", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
@@ -109,16 +109,16 @@ def _contributions(
         metric = network.C_W[-1] / network.widths[-2] * (signal @ signal.T)
         found["G"] = network.C_b[-1] + metric[a, b]
     if {"H", "B", "F"}.intersection(parts):
-        H = ntk(network, params, x)
+        H = network_ntk(network, params, x)
         found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
         found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
         found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[-1][:, i], z[-1][:, j], H[..., i, j])
     if {"P", "Q"}.intersection(parts):
-        dH = dntk(network, params, x)
+        dH = network_dntk(network, params, x)
         found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[-1][:, i])
         found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[-1][:, j])
     if {"R", "S", "T", "U"}.intersection(parts):
-        first, *second = ddntk_patterns(network, params, x)
+        first, *second = network_ddntk_patterns(network, params, x)
         S, T, U = (pattern.sum(axis=-1) for pattern in second)
         # dd_II has the samples 1234; T and U are printed as T_1342 and U_1423.
         found |= {"R": first.sum(axis=-1), "S": S}

@@ -15,7 +15,7 @@ from dynagram.ensembles.trained._losses import loss_value
 from dynagram.ensembles.trained._specification import Training, imported
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Params
-from dynagram.observables.tangents._ntk import function_ntk, ntk
+from dynagram.observables.tangents._ntk import function_ntk, network_ntk
 
 BUILT_IN = ("loss", "outputs", "norms", "ntk")
 # Names of arrays that a run holds besides the observables.
@@ -112,7 +112,7 @@ def norms(params: Params) -> Float[Array, "layer 2"]:
 def member_ntk(network: Network, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
     """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
     if isinstance(network, MLP):
-        return ntk(network, params, x)
+        return network_ntk(network, params, x)
     factors = [rate for pair in rates(network) for rate in pair]
     tree = jax.tree.unflatten(jax.tree.structure(params), factors)
     return function_ntk(network.apply, params, x, tree)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from dynagram._precision import float64
 from dynagram.networks import MLP, Layer, Params
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.theory.training._decay import Decay
 from dynagram.theory.training._eigenbasis import Frame
 from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian
@@ -99,7 +99,7 @@ def _frozen_changes(network: MLP, params: Params, data: PairData, z: Array) -> t
     """The change ρ of a network and of its reverse to first order in Ĥ − Θ (D8.3)."""
     n, outputs = data.targets.shape
     mean = jnp.einsum("ab,ij->abij", data.kernel, jnp.eye(outputs))
-    shift = ntk(network, params, data.inputs)[:, :n] - mean
+    shift = network_ntk(network, params, data.inputs)[:, :n] - mean
     basis = data.rows[:n, :n]
     turned = jnp.einsum("ra,abij,cb->rcij", data.rows, shift, basis) * data.slopes[:, :, None, None]
     own = jnp.einsum("tr,rcij->tcij", data.back, turned)
@@ -181,7 +181,7 @@ def _leaps(
 ) -> tuple[Array, Array]:
     """Ĥ⁻¹ at the start (∞.71), then Θ̃⁻¹ at the new place (∞.77)."""
     n, outputs = data.targets.shape
-    H = ntk(network, params, data.inputs[:n]).transpose(0, 2, 1, 3).reshape(n * outputs, -1)
+    H = network_ntk(network, params, data.inputs[:n]).transpose(0, 2, 1, 3).reshape(n * outputs, -1)
 
     def own(z: Array) -> Array:
         return jnp.linalg.solve(H, (z - data.targets).reshape(-1)).reshape(n, outputs)

@@ -44,10 +44,10 @@ def metric_statistics(fields: Fields, layer: int, alpha: object, beta: object) -
     `gram_overlap` = tr(G WᵀW)/(‖G‖‖WᵀW‖), null: k rows of the same W taken at random. Cost: n³
     for H and n² per pair; memory n² and 2n per pair.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
+    >>> from dynagram.observables.fields import fields, fixed_readout
     >>> W = [np.eye(2), np.array([[1.0, 1.0], [-1.0, 2.0]])]
-    >>> found = fields(*fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> both = metric_statistics(found, 1, [0, 0], [0, 1])
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> both = metric_statistics(state, 1, [0, 0], [0, 1])
     >>> both.coactive.tolist(), both.trace.tolist(), both.effective_rank.round(3).tolist()
     ([2.0, 1.0], [7.0, 2.0], [1.581, 1.0])
     """

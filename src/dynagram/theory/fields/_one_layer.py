@@ -51,9 +51,9 @@ def simulate_one_layer(
     take the other sign, and the runs part. Cost per step: (M + M') M N multiply-adds, where
     weights cost 2 (M + M') n_0 N; memory (M + M')(M + steps + N) numbers.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> start = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> other = fields(start.network, start.params, np.array([[1.0, 1.0]]))
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> start = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> other = fields(start.model, np.array([[1.0, 1.0]]))
     >>> run = simulate_one_layer(start, [1.0], eta=0.05, steps=1, unseen=other)
     >>> run.outputs[:, 0].round(6).tolist(), run.unseen_outputs[:, 0].round(6).tolist()
     ([2.0, 1.5], [1.0, 0.8])
@@ -62,7 +62,7 @@ def simulate_one_layer(
         allowed = "one needed: from two on the fields are no closed dynamics, use anchored_run"
         raise InvalidValueError("hidden layers", train.hidden_layers, allowed)
     check_fixed_readout(train.network, "the dynamics of fields alone")
-    targets = checked_targets(train.network, train.params, y, train.samples)
+    targets = checked_targets(train.model, y, train.samples)
     rate = checked_number("eta", eta, "a learning rate must be ≥ 0")
     if steps < 0:
         raise InvalidValueError("steps", steps, "expected 0 or more")
@@ -71,7 +71,7 @@ def simulate_one_layer(
         Q = np.concatenate([Q, moved_overlaps(unseen, train)[0]])
         v = np.concatenate([v, unseen.v[0]])
     readout = train.weights(2)[0]
-    offset = float(np.asarray(train.params[-1].b)[0])
+    offset = float(np.asarray(train.model.params[-1].b)[0])
     factor = -2.0 * rate * train.N / train.samples
     end, outputs, flips = _simulate(
         train.network.activation, v, factor * Q, readout, offset, targets, steps
