@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.data import digits
+from dynagram.data import Data, digits
 from dynagram.ensembles.trained._measure import measure_trained
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._infinite import infinite_training
+from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training import step_sizes
+from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings, Statement
 from dynagram_experiments._kept import Kept
 
@@ -99,19 +101,19 @@ def compared(plan: Plan, seed: int, kept: Kept) -> Comparison:
     """Predict once, train at every width; finished parts come from `kept`."""
     x, y = _images(plan, seed)
     data = (x[: plan.train], y[: plan.train], x[plan.train :])
-    limit = infinite_training(_network(plan.widths[0]), *data, algorithm="flow")
-    eta = STEP / float(limit.eigenvalues[-1])
+    network = _network(plan.widths[0])
+    Theta = frozen_kernels(network, data[0], layers="last").Theta[0]
+    eta = 0.5 * STEP * step_sizes(Theta).largest
 
     def predicted() -> dict[str, Any]:
-        found = predict_trained(
-            _network(plan.widths[0]), *data, algorithm="gd", eta=eta, accuracy=plan.accuracy
-        )
+        how = Training(GradientDescent(eta))
+        outputs = predict_outputs(network, Data(*data), how, accuracy=plan.accuracy)
         return {
-            "infinite": found.mean_infinite[:, 0].tolist(),
-            "shift": found.mean_correction[:, 0].tolist(),
-            "shift_error": found.mean_error[:, 0].tolist(),
-            "variance": np.einsum("titi->t", found.covariance_infinite).tolist(),
-            "variance_shift": np.einsum("titi->t", found.covariance_correction).tolist(),
+            "infinite": outputs.mean_infinite[:, 0].tolist(),
+            "shift": outputs.mean_correction[:, 0].tolist(),
+            "shift_error": (outputs.width * outputs.error[:, 0]).tolist(),
+            "variance": np.einsum("titi->t", outputs.covariance_infinite).tolist(),
+            "variance_shift": np.einsum("titi->t", outputs.covariance_correction).tolist(),
         }
 
     def measured(width: int) -> dict[str, Any]:

@@ -37,20 +37,16 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
+    from dynagram.theory._predict_outputs import predict_outputs as predict_outputs
     from dynagram.theory._vertex import four_point_vertex as four_point_vertex
     from dynagram.theory._vertex import kernel as kernel
     from dynagram.theory._vertex import metric_correction as metric_correction
-    from dynagram.theory.bayes import finite_posterior as finite_posterior
-    from dynagram.theory.bayes import infinite_posterior as infinite_posterior
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
     from dynagram.theory.criticality import critical_points as critical_points
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
     from dynagram.theory.skips import predict_residual as predict_residual
-    from dynagram.theory.training._finite import predict_trained as predict_trained
-    from dynagram.theory.training._in_time import predict_in_time as predict_in_time
-    from dynagram.theory.training._infinite import infinite_training as infinite_training
 
 __version__ = _version("dynagram")
 
@@ -82,8 +78,6 @@ _PUBLIC = {
     "weight_spectrum": "observables.spectra._spectra",
     "advise": "theory._advice",
     "exact_posterior": "ensembles._exact_posterior",
-    "finite_posterior": "theory.bayes",
-    "infinite_posterior": "theory.bayes",
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
@@ -91,12 +85,10 @@ _PUBLIC = {
     "kernel": "theory._vertex",
     "metric_correction": "theory._vertex",
     "predict": "theory._predict",
+    "predict_outputs": "theory._predict_outputs",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
     "SymmetricNetwork": "theory.saddle._symmetric",
-    "predict_trained": "theory.training._finite",
-    "predict_in_time": "theory.training._in_time",
-    "infinite_training": "theory.training._infinite",
     "read_config": "config",
     "predict_residual": "theory.skips",
     "load_weights": "networks._weights",

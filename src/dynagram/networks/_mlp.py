@@ -9,10 +9,12 @@ descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -152,6 +154,20 @@ class Architecture:
     def apply(self, params: Params, x: ArrayLike) -> Float[Array, "samples n_L"]:
         """The network's output z^(L), of shape (N, n_L), for `x` of shape (N, n_0) (2.5)."""
         return self.preactivations(params, x)[-1]
+
+    def with_fixed(self, layers: Sequence[int]) -> Self:
+        """The same network with layers, numbered from 1, that do not learn: λ_b = λ_W = 0 there.
+
+        >>> Architecture([2, 3, 1], "tanh").with_fixed([1])
+        Architecture((2, 3, 1), 'tanh', lambda_b=[0.0, 1.0], lambda_W=[0.0, 3.0])
+        """
+        if strange := [layer for layer in layers if not 1 <= layer <= self.depth]:
+            raise InvalidValueError("fixed", strange, f"this network has layers 1 to {self.depth}")
+        changed = copy.copy(self)
+        for name in ("lambda_b", "lambda_W"):
+            rates = enumerate(getattr(self, name), start=1)
+            changed._store(name, tuple(0.0 if layer in layers else rate for layer, rate in rates))
+        return changed
 
     def __repr__(self) -> str:
         return self._described("lambda_b", "lambda_W")

@@ -24,15 +24,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from dynagram._precision import float64
+from dynagram.data import Data
 from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 from dynagram.ensembles.trained._pairs import PairData, frozen_pair, pair_data, trained_pair
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
 from dynagram.results._estimate import BATCHES, Estimate, Moments
-from dynagram.theory.training._algorithms import Algorithm
-from dynagram.theory.training._decay import Decay
-from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian, from_problem
-from dynagram.theory.training._problem import Problem
+from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
+from dynagram.training import Training
+from dynagram.training._algorithms import algorithm_of_table
 
 _CHUNK_NUMBERS = {"cpu": 2**19}
 _CHUNK_NUMBERS_ELSEWHERE = 2**27
@@ -97,25 +97,25 @@ def measure_trained(
     >>> found.mean.value.round(2), found.unfinished
     (array([[0.43]]), 0)
     """
-    problem = Problem.checked(network, train_x, train_y, test_x)
-    kernel = from_problem(problem, Algorithm.checked(algorithm, eta))
+    sets = Data(train_x, train_y, test_x)
+    how = Training(algorithm_of_table(algorithm, eta, {}), steps=steps, time=time)
+    kernel = InfiniteTraining.of(network, sets, how)
     _check(kernel, members, seed)
-    limit, step = kernel.at(steps=steps, time=time), _step(kernel)
-    ends = math.isinf(limit.time)
-    decay = None if ends else Decay.checked(kernel.algorithm, steps, time)
-    if decay is not None:
+    limit, step = kernel.at(how.end), _step(kernel)
+    decay, ends, test = limit.decay, limit.decay.at_end, slice(kernel.weights.size, None)
+    if not ends:
         # Whole steps up to the time asked for, whatever the error.
-        max_steps = decay.steps or math.ceil(decay.time / step)
+        max_steps = int(decay.steps) or math.ceil(decay.time / step)
         step, tolerance = decay.time / max(max_steps, 1), -1.0
     elif max_steps is None:
         max_steps = 50 + 3 * int(min(kernel.step_sizes.steps_to(0.1 * tolerance, step), 1e6))
     if kernel_members is None:
         kernel_members = _KERNELS_PER_TRAINING * members
-    data = pair_data(problem, kernel, limit, decay, step, tolerance)
+    data = pair_data(distinct_inputs(sets), kernel, limit, step, tolerance)
     unfinished, worst = 0, 0.0
     differences, frozen = _Sum(), _Sum()
     trained = functools.partial(trained_pair, network, algorithm, max_steps)
-    for first, (rows, residual) in _chunks(trained, problem, data, members // 2, seed):
+    for first, (rows, residual) in _chunks(trained, network, data, members // 2, seed):
         if not np.all(np.isfinite(rows)):
             raise NonFiniteError(
                 "the training of a network diverged: its NTK is larger than the frozen one and eta "
@@ -127,18 +127,19 @@ def measure_trained(
         if progress is not None:
             progress(2 * (first + rows.shape[0]), members)
     untrained = functools.partial(frozen_pair, network)
-    for first, (rows,) in _chunks(untrained, problem, data, kernel_members // 2, seed + 1):
+    for first, (rows,) in _chunks(untrained, network, data, kernel_members // 2, seed + 1):
         frozen.add(first, rows)
     parts = (differences.total(), frozen.total())
-    estimates = _estimates(*parts, limit, members)
+    mean = limit.mean[test]
+    estimates = _estimates(*parts, mean, members)
     # What two leaps leave is of order 1/n² and no lack of steps.
     left = 0 if algorithm == "two-step" or not ends else unfinished
     joint = parts[0].error_of_mean() + parts[1].error_of_mean()
-    joint = joint[: limit.mean.size, : limit.mean.size]
-    return TrainedMeasurement(network, limit.time, members, seed, *estimates, joint, left, worst)
+    joint = joint[: mean.size, : mean.size]
+    return TrainedMeasurement(network, decay.time, members, seed, *estimates, joint, left, worst)
 
 
-def _check(kernel: KernelTraining, members: int, seed: int) -> None:
+def _check(kernel: InfiniteTraining, members: int, seed: int) -> None:
     for name, value, smallest in (("members", members, SMALLEST_ENSEMBLE), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise InvalidTypeError(name, value, "expected an integer")
@@ -153,18 +154,17 @@ def _check(kernel: KernelTraining, members: int, seed: int) -> None:
         )  # fmt: skip
 
 
-def _step(kernel: KernelTraining) -> float:
-    if kernel.algorithm.eta is not None:
-        return kernel.algorithm.eta
+def _step(kernel: InfiniteTraining) -> float:
+    if kernel.how.eta is not None:
+        return kernel.how.eta
     return _FLOW_STEP / float(kernel.eigenvalues[-1])
 
 
 def _chunks(
-    pair: Callable[..., Any], problem: Problem, data: PairData, pairs: int, seed: int
+    pair: Callable[..., Any], network: MLP, data: PairData, pairs: int, seed: int
 ) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
     """`pair(data, params)` of `pairs` networks: the first one's number and arrays, by chunks."""
-    network = problem.network
-    numbers = 4 * network.number_of_parameters + problem.inputs.shape[0] * sum(network.widths)
+    numbers = 4 * network.number_of_parameters + data.inputs.shape[0] * sum(network.widths)
     room = _CHUNK_NUMBERS.get(jax.default_backend(), _CHUNK_NUMBERS_ELSEWHERE)
     size = int(np.clip(room // numbers, 1, min(_LARGEST_CHUNK, pairs)))
 
@@ -212,10 +212,10 @@ class _Sum:
 
 
 def _estimates(
-    differences: Moments, frozen: Moments, limit: TrainedGaussian, members: int
+    differences: Moments, frozen: Moments, infinite: np.ndarray, members: int
 ) -> tuple[Estimate, Estimate]:
     """Mean and covariance from the two ensembles, with jackknife errors of either added."""
-    shape, size = limit.mean.shape, limit.mean.size
+    shape, size = infinite.shape, infinite.size
     averages = [moments.mean().value for moments in (differences, frozen)]
 
     def mean(average: np.ndarray) -> np.ndarray:
@@ -241,4 +241,4 @@ def _estimates(
             square += moments.jackknife(resampled, 1).standard_error ** 2
         found.append(Estimate(value, np.sqrt(square), members))
     shift = found[0]
-    return Estimate(limit.mean + shift.value, shift.standard_error, members), found[1]
+    return Estimate(infinite + shift.value, shift.standard_error, members), found[1]

@@ -18,10 +18,7 @@ from jaxtyping import Array, Float
 from dynagram._precision import float64
 from dynagram.networks import MLP, Layer, Params
 from dynagram.observables.tangents._ntk import network_ntk
-from dynagram.theory.training._decay import Decay
-from dynagram.theory.training._eigenbasis import Frame
-from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian
-from dynagram.theory.training._problem import Problem
+from dynagram.theory.training._infinite import FrozenMoment, InfiniteTraining
 
 
 class PairData(NamedTuple):
@@ -41,24 +38,19 @@ class PairData(NamedTuple):
 
 @float64
 def pair_data(
-    problem: Problem,
-    kernel: KernelTraining,
-    limit: TrainedGaussian,
-    decay: Decay | None,
+    inputs: Float[np.ndarray, "sample n_0"],
+    training: InfiniteTraining,
+    limit: FrozenMoment,
     step: float,
     tolerance: float,
 ) -> PairData:
-    """The arrays of a problem; `limit` is its end, or the time of `decay`."""
-    n = problem.train_x.shape[0]
-    bracket = np.concatenate([-limit.response, np.eye(problem.test_x.shape[0])], axis=1)
-    frame = Frame.of(kernel.Theta, problem.weights)
-    rates = np.append(frame.h, np.zeros(bracket.shape[0]))[:, None]
-    # At the end D is 0 at every h and 1 at 0.
-    at_end = np.where(rates == 0.0, -1.0 / frame.h, 0.0)
-    slopes = at_end if decay is None else decay(rates, frame.h[None, :])
+    """The arrays of a problem; `limit` is its end, or a moment before."""
+    n, frame = training.weights.size, training.basis
+    rates = np.append(frame.h, np.zeros(inputs.shape[0] - n))[:, None]
+    slopes = limit.decay(rates, frame.h[None, :])
     arrays = (
-        problem.inputs, problem.train_y, problem.weights, kernel.Theta[:, :n], frame.rows,
-        np.linalg.inv(frame.rows)[n:], slopes, bracket, step, tolerance,
+        inputs, training.targets, training.weights, training.Theta[:, :n], frame.rows,
+        frame.back[n:], slopes, limit.kept[n:], step, tolerance,
     )  # fmt: skip
     return PairData(*(jnp.asarray(array, dtype=jnp.float64) for array in arrays))
 
