@@ -109,7 +109,7 @@ def test_advise_for_cross_entropy(answer):
         (["--activation", "sigmoid"], "no critical initialisation"),
         (["--width", "0"], "width"),
         (["--depth", "1"], "depth = 1"),
-        (["--loss", "hinge"], "expected 'mse' or 'cross-entropy'"),
+        (["--loss", "hinge"], "expected one of half-sum, mean, cross-entropy"),
         (["--loss", "cross-entropy"], "at least two classes"),
         (["--data", "missing.npy"], "--data = 'missing.npy': no such file"),
         (["--width", "wide"], "'--width'"),

@@ -71,7 +71,7 @@ def test_half_stable_points_are_reached_in_the_first_layer():
 
 def test_step_limit_of_data_and_losses():
     mse, entropy = (
-        advise("tanh", 128, 4, outputs=3, loss=loss, x=X) for loss in ("mse", "cross-entropy")
+        advise("tanh", 128, 4, outputs=3, loss=loss, x=X) for loss in ("mean", "cross-entropy")
     )
     largest = np.linalg.eigvalsh(frozen_kernels(mse.network, X, layers="last").Theta[0])[-1]
     assert mse.number("largest_step") == pytest.approx(2 / largest)

@@ -120,7 +120,7 @@ def test_three_functions_and_requests():
     np.testing.assert_array_equal(full["G1"], metric_correction(network, X))
     with pytest.raises(InvalidValueError, match="tensors"):
         predict(network, X, ("W",))
-    with pytest.raises(InvalidValueError, match="this prediction holds K, Theta"):
+    with pytest.raises(InvalidValueError, match="this result holds K, Theta"):
         _ = result.metric
 
 

@@ -24,7 +24,7 @@ def advise(
     width: Annotated[int, typer.Option(help="Neurons in a hidden layer.")],
     depth: Annotated[int, typer.Option(help="Weight matrices: hidden layers and one.")],
     outputs: Annotated[int, typer.Option(help="Outputs of the network.")] = 1,
-    loss: Annotated[str, typer.Option(help="mse or cross-entropy.")] = "mse",
+    loss: Annotated[str, typer.Option(help="mean (squared error) or cross-entropy.")] = "mean",
     data: Annotated[
         Path | None, typer.Option(help="A .npy file of training inputs, one a row, for the step.")
     ] = None,

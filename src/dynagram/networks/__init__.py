@@ -14,5 +14,7 @@ from dynagram.networks._mlp import Architecture as Architecture
 from dynagram.networks._mlp import Layer as Layer
 from dynagram.networks._mlp import Params as Params
 from dynagram.networks._model import Model as Model
+from dynagram.networks._network import Network as Network
+from dynagram.networks._network import network_from_toml as network_from_toml
 from dynagram.networks._residual import BlockChain as BlockChain
 from dynagram.networks._residual import ResidualMLP as ResidualMLP

@@ -310,8 +310,10 @@ class MLP(Architecture):
         >>> MLP.from_toml('[network]\\nwidths = [2, 1]\\nactivation = "relu"\\nC_b = 0\\nC_W = 2')
         MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
         """
-        known = [*_REQUIRED, "lambda_b", "lambda_W", "skip"]
-        return cls(**read_table(text, "network", known, required=_REQUIRED))
+        known = ["kind", *_REQUIRED, "lambda_b", "lambda_W", "skip"]
+        table = read_table(text, "network", known, required=_REQUIRED)
+        table.pop("kind", None)
+        return cls(**table)
 
     def __repr__(self) -> str:
         return self._described(*_PER_LAYER)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._files import read_archive
 from dynagram.results._outputs import Outputs
@@ -28,6 +28,7 @@ def load(path: str | Path) -> Tensors | Outputs:
     **Returns:** `Tensors` or `Outputs`; nothing is unpickled, nothing named in the file imported.
 
     >>> import tempfile
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0)
     >>> T = Tensors(net, np.ones((1, 2)), "∞", {"K": np.ones((2, 1, 1))}, {}, {"K": (1, 2)}, None)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +63,7 @@ def _read_outputs(
         estimates = {n: Estimate(v, errors[n], int(counts[n])) for n, v in values.items()}
         fields = {item.name for item in dataclasses.fields(Outputs)} - {"times"}
         return Outputs(
-            network=MLP.from_toml(about["network"]),
+            network=network_from_toml(about["network"]),
             how=how,
             order=about["order"],
             times=tuple(float(time) for time in arrays["times"]),

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime
@@ -214,7 +214,7 @@ class Tensors(Result):
     ) -> Tensors:
         """What `save` wrote, checked."""
         try:
-            network, x = MLP.from_toml(about["network"]), arrays["x"]
+            network, x = network_from_toml(about["network"]), arrays["x"]
             names = [name for name in LETTERS if name in arrays]
             layers = {name: tuple(int(n) for n in arrays[f"layers_{name}"]) for name in names}
             regime = about["regime"]

@@ -30,6 +30,7 @@ from dynagram.theory.criticality._one_input_tangents import TangentFlow, single_
 from dynagram.theory.criticality._rates import DepthScaledRates, depth_scaled_rates, ntk_shares
 from dynagram.theory.information._aspect import optimal_variance
 from dynagram.theory.information._depth import SkipAdvice, depth_verdict, skip_advice
+from dynagram.training._losses import check_loss
 
 _LEVELS: tuple[Verdict, ...] = ("trust", "careful", "do not use")
 # NTK fluctuations: the first two lower the verdict (as in `tensor_regime`), below the third the
@@ -93,7 +94,7 @@ def advise(
     *,
     outputs: int = 1,
     inputs: int | None = None,
-    loss: str = "mse",
+    loss: str = "mean",
     x: object = None,
     residual: bool = False,
 ) -> Advice:
@@ -189,8 +190,9 @@ def _samples(x: object, inputs: int | None, width: int) -> Float[np.ndarray, "n 
 
 
 def _check_loss(loss: str, outputs: int) -> None:
-    if loss not in ("mse", "cross-entropy"):
-        raise InvalidValueError("loss", loss, "expected 'mse' or 'cross-entropy'")
+    if check_loss(loss) == "half-sum":
+        allowed = "rates are given for losses that are means: 'mean' or 'cross-entropy'"
+        raise InvalidValueError("loss", loss, allowed)
     if loss == "cross-entropy" and outputs < 2:
         raise InvalidValueError("outputs", outputs, "cross-entropy needs at least two classes")
 
@@ -251,7 +253,7 @@ def _steps(network: MLP, samples: np.ndarray, loss: str, data: str) -> list[Stat
             "pytorch_factor",
             factor,
             f"PyTorch's {torch_loss} is a mean: multiply η by this for it",
-            "(10.5)" if loss == "mse" else "(10.6)",
+            "(10.5)" if loss == "mean" else "(10.6)",
         ),
     ]
 

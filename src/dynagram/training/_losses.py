@@ -20,7 +20,7 @@ LOSSES = ("half-sum", "mean", "cross-entropy")
 # Names that meant different things in different places.
 _AMBIGUOUS = {
     "mse": '"half-sum" for ½ΣΣ(z − y)², "mean" for the mean as in torch.nn.MSELoss',
-    "half": '"half-sum", ½ΣΣ(z − y)², or "mean" with half the step size',
+    "half": '"mean" with n_L/2 times the step size, or "half-sum" with 1/N times it',
     "book": '"half-sum", ½ΣΣ(z − y)²',
     "mse-mean": '"mean"',
     "cross-entropy-mean": '"cross-entropy", which is the mean over samples',

@@ -180,6 +180,18 @@ def test_universality():
     assert first_correction("gelu", 3).logarithm
 
 
+@pytest.mark.parametrize(("sigma", "depth"), [("tanh", 3), ("tanh", 5), ("tanh", 6), ("gelu", 5)])
+def test_power_of_the_first_correction(sigma, depth):
+    """How the exact reduced time approaches the universal one, measured over a halving of ε."""
+    deviations = []
+    for scale in (0.004, 0.002):
+        network = balanced(sigma, depth, scale)
+        time = reduced_escape_time(network, 0.3)
+        deviations.append(abs(universal_time(network, 0.3, time) - 1.0))
+    slope = np.log2(deviations[0] / deviations[1])
+    assert slope == pytest.approx(first_correction(sigma, depth).power, abs=0.15)
+
+
 def test_class_d_output_layer_leaves_the_bottleneck():
     """σ(0) ≠ 0: the mean is learned first, by X_L alone, and the exponent drops by one."""
     found = escape_times(balanced("sigmoid", 4, 0.05), 0.3)

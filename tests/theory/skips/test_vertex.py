@@ -294,7 +294,7 @@ def test_refusals():
             predict_residual(net, X, **arguments)
     with pytest.raises(DynagramError, match="only K exists"):
         predict_residual(network("step", 0.5), X)
-    with pytest.raises(DynagramError, match="this prediction holds K"):
+    with pytest.raises(DynagramError, match="this result holds K"):
         predict_residual(net, X, ("K",))["V"]
     with pytest.raises(DynagramError, match="overflows at layer"):
         residual_kernels(ResidualMLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, 1e3), X)

@@ -10,7 +10,7 @@ from dynagram.theory._advice import Advice
 
 _COLUMNS = 88
 _MEAN_LOSS = {
-    "mse": "the mean of (z - y)**2, as torch.nn.MSELoss",
+    "mean": "the mean of (z - y)**2, as torch.nn.MSELoss",
     "cross-entropy": "the mean cross-entropy, as torch.nn.CrossEntropyLoss",
 }
 

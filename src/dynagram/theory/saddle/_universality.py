@@ -56,10 +56,13 @@ def universal_time(network: SymmetricNetwork, threshold: float, time: float) -> 
 def first_correction(activation: ActivationLike, depth: int) -> Correction | None:
     """Power and logarithm of the first correction; None in class A, and where σ has no such term.
 
-    For L ≥ q + 1; below, the end of the plateau counts for more, ε^{L−2} (D3.7).
+    ε^{q−1} for L > q + 1, with a logarithm at L = q + 1, and ε^{L−2} below, where the end of the
+    plateau counts for more (D3.7); Corollary 7 prints ε^{q−1} there too.
 
     >>> first_correction("tanh", depth=4), first_correction("gelu", depth=4)
     (Correction(power=2, logarithm=True), Correction(power=1, logarithm=False))
+    >>> first_correction("tanh", depth=3)
+    Correction(power=1, logarithm=False)
     """
-    q = classify(activation).q
-    return None if q is None else Correction(q - 1, depth == q + 1)
+    q, depth = classify(activation).q, checked_count("depth", depth, least=3)
+    return None if q is None else Correction(min(q - 1, depth - 2), depth == q + 1)

@@ -1,0 +1,122 @@
+"""Measured ensembles at fixed seeds: few members, the same draws."""
+
+import numpy as np
+
+from dynagram import (
+    ResidualMLP,
+    Training,
+    exact_posterior,
+    frozen_kernels,
+    measure_kernels,
+    measure_residual,
+    measure_tangents,
+    train_ensemble,
+)
+from dynagram.ensembles.trained._measure import measure_trained
+from frozen.cases.initial import residual
+from frozen.cases.samples import TEST_X, X, Y, plain
+from frozen.registry import SUMMED, case
+
+
+def estimates(record, names):
+    found = {name: getattr(record, name) for name in names}
+    values = {name: estimate.value for name, estimate in found.items()}
+    return values | {f"error of {n}": estimate.standard_error for n, estimate in found.items()}
+
+
+@case(["metric", "weights"], rtol=SUMMED)
+def kernels(sampler):
+    names = ("G", "G1", "V", "U")
+    found = measure_kernels(
+        plain("tanh", (4, 12, 10, 3)), X[:2], members=64, seed=7, tensors=names, sampler=sampler
+    )
+    return estimates(found, names)
+
+
+@case(["tanh", "relu"], rtol=SUMMED)
+def tangents(activation):
+    names = ("G", "V", "H", "H1", "A", "B", "D", "F")
+    names += ("P", "Q", "R", "S", "T", "U") if activation == "tanh" else ()
+    net = plain(activation, (4, 6, 5, 2))
+    Theta = frozen_kernels(net, X[:2]).Theta[-1]
+    found = measure_tangents(net, X[:2], members=64, seed=7, tensors=names, kernel_mean=Theta)
+    return estimates(found, names)
+
+
+@case(["metric", "weights"], rtol=SUMMED)
+def skips(sampler):
+    names = ("G", "G1", "V") + (("H", "T") if sampler == "weights" else ())
+    found = measure_residual(
+        residual("tanh"), X[:2], members=64, seed=7, tensors=names, sampler=sampler
+    )
+    return estimates(found, names)
+
+
+@case(["gd", "flow"], rtol=SUMMED)
+def trained(algorithm):
+    options = {"eta": 0.05, "steps": 10} if algorithm == "gd" else {"time": 0.5}
+    found = measure_trained(
+        plain("tanh", (4, 12, 10, 1)),
+        X,
+        Y,
+        TEST_X,
+        algorithm=algorithm,
+        **options,
+        members=64,
+        seed=7,
+        kernel_members=64,
+    )
+    numbers = estimates(found, ("mean", "covariance"))
+    return numbers | {"largest error": found.largest_error}
+
+
+@case(rtol=SUMMED)
+def trained_to_the_end():
+    found = measure_trained(
+        plain("tanh", (4, 12, 10, 1)),
+        X[:2],
+        Y[:2],
+        TEST_X,
+        eta=0.1,
+        members=64,
+        seed=7,
+    )
+    return estimates(found, ("mean", "covariance"))
+
+
+@case(["plain", "skip"], ["gd", "adam"], rtol=SUMMED)
+def trained_members(kind, algorithm):
+    net = (
+        plain("tanh", (4, 8, 8, 1))
+        if kind == "plain"
+        else ResidualMLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
+    )
+    training = Training(
+        steps=12, eta=0.05, algorithm=algorithm, batch=2, record=4, spacing="linear"
+    )
+    found = train_ensemble(
+        net,
+        training,
+        X,
+        Y,
+        test_x=TEST_X,
+        members=4,
+        seed=7,
+        observables=("loss", "outputs"),
+        covariances=("outputs",),
+    )
+    return {
+        "loss": found["loss"],
+        "outputs": found["outputs"],
+        "mean": found.mean("outputs").value,
+        "covariance": found.covariance("outputs").value,
+    }
+
+
+@case(rtol=SUMMED)
+def posterior():
+    found = exact_posterior(
+        plain("tanh", (4, 12, 10, 1)), X, Y, TEST_X, members=1000, seed=7, noise=0.3
+    )
+    numbers = estimates(found, ("mean", "covariance", "log_evidence", "activation_shift"))
+    return numbers | {"effective size": np.array(found.effective_size)}
