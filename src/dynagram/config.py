@@ -30,7 +30,7 @@ from typing import Any
 
 from dynagram.data import Data, digits, load_array, local_images
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, network_from_toml
 from dynagram.networks._checks import checked_choice, checked_integer
 from dynagram.training import Posterior, Training
 
@@ -80,7 +80,7 @@ def read_config(path: str | Path) -> Config:
     if ("training" in tables) == ("posterior" in tables):
         allowed = "one of the tables [training] and [posterior] must be given"
         raise InvalidValueError("config", str(path), allowed)
-    network = MLP.from_toml(text)
+    network = network_from_toml(text)
     learning = Training if "training" in tables else Posterior
     data = _read_data(tables["data"], path.parent, network)
     return Config(network, data.check(network), learning.from_toml(text))

@@ -373,7 +373,7 @@ class Outputs(Result):
 
     def _about(self) -> dict[str, Any]:
         return {
-            "network": _text_of(self.network),
+            "network": self.network.to_toml(),
             "how": self.how.to_toml(),
             "order": self.order,
             "training_samples": self.training_samples,
@@ -439,6 +439,5 @@ def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
 
 
 def _text_of(network: Architecture) -> str:
-    """The specification as TOML, or in words where it cannot be written as one."""
-    to_toml = getattr(network, "to_toml", None)
-    return repr(network) if to_toml is None or network.activation.anonymous else to_toml()
+    """The specification as TOML, or in words where its activation has no name."""
+    return repr(network) if network.activation.anonymous else network.to_toml()

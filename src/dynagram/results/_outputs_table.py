@@ -42,9 +42,9 @@ def _columns(outputs: Outputs) -> dict[str, Column]:
     order, alone = outputs.order, outputs.of_one_network
     columns: dict[str, Column] = {}
     if outputs.infinite_mean is not None:
-        columns["mean, n = ∞"] = _numbers(outputs.means_infinite, 5)
+        columns["mean, ∞"] = _numbers(outputs.means_infinite, 5)
         if not alone:
-            columns["spread, n = ∞"] = _numbers(outputs.stds_infinite, 3)
+            columns["spread, ∞"] = _numbers(outputs.stds_infinite, 3)
     if order == "∞":
         return columns
     columns[f"mean, {order}"] = _numbers(outputs.means, 5)
