@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
     from dynagram.networks import Model as Model
-    from dynagram.networks import ResidualMLP as ResidualMLP
     from dynagram.networks._weights import load_weights as load_weights
     from dynagram.observables._measure import measure as measure
     from dynagram.observables._plateaus import find_plateaus as find_plateaus
@@ -38,15 +37,11 @@ if TYPE_CHECKING:
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
     from dynagram.theory._predict_outputs import predict_outputs as predict_outputs
-    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
-    from dynagram.theory._vertex import kernel as kernel
-    from dynagram.theory._vertex import metric_correction as metric_correction
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
     from dynagram.theory.criticality import critical_points as critical_points
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.skips import predict_residual as predict_residual
 
 __version__ = _version("dynagram")
 
@@ -69,7 +64,6 @@ _PUBLIC = {
     "measure": "observables._measure",
     "MLP": "networks",
     "Model": "networks",
-    "ResidualMLP": "networks",
     "fields": "observables.fields._state",
     "fixed_readout": "observables.fields._state",
     "held_out_linearity": "observables.gram._linearity",
@@ -81,16 +75,12 @@ _PUBLIC = {
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
-    "four_point_vertex": "theory._vertex",
-    "kernel": "theory._vertex",
-    "metric_correction": "theory._vertex",
     "predict": "theory._predict",
     "predict_outputs": "theory._predict_outputs",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
     "SymmetricNetwork": "theory.saddle._symmetric",
     "read_config": "config",
-    "predict_residual": "theory.skips",
     "load_weights": "networks._weights",
 }
 __all__ = [*_PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

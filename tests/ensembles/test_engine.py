@@ -1,5 +1,6 @@
 """The engine: any executor and chunk size, failing members, dying workers, precision goals."""
 
+import signal
 import threading
 import time
 import tomllib
@@ -174,6 +175,31 @@ def test_progress_and_stopping_by_an_exception():
 
     with pytest.raises(KeyboardInterrupt):
         run_job(Numbers(), members=45, progress=stop)
+
+
+class Sensitive:
+    """Ctrl-C arrives while this object is thrown away."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_in_a_destructor_ends_the_run():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    seen: list[int] = []
+
+    def report(progress):
+        seen.append(progress.done)
+        if progress.done == 20:
+            Sensitive()
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_job(Numbers(), members=100, progress=report)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [10, 20]
 
 
 @pytest.mark.parametrize(

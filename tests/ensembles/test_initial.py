@@ -1,4 +1,4 @@
-"""Measured G, G1, V and U against exact finite-width results, and sampler against sampler."""
+"""Measured G, G1, V and κ₃ against exact finite-width results, and sampler against sampler."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_one_input_piecewise_linear_with_third_cumulants(sampler, activation, sl
         np.ones((1, 1)),
         members=MEMBERS[sampler],
         seed=11,
-        tensors=("G", "V", "U"),
+        tensors=("G", "V", "six_point"),
         sampler=sampler,
     )
     G, V, U = one_input(widths, C_W, *slopes, first=C_W)
@@ -97,7 +97,7 @@ def test_one_input_piecewise_linear_with_third_cumulants(sampler, activation, sl
         assert ratio == pytest.approx((1 + 5 / 24) * (1 + 5 / 40) * (1 + 5 / 16), rel=1e-13)
     assert_agreement(G.reshape(4, 1, 1), found.G, power=0.01)
     assert_agreement(V.reshape(4, 1, 1, 1, 1), found.V, power=0.05)
-    assert_agreement(U.reshape(4, 1, 1, 1, 1, 1, 1), found.U, power=0.25)
+    assert_agreement(U.reshape(4, 1, 1, 1, 1, 1, 1), found.six_point, power=0.25)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -125,10 +125,10 @@ def test_second_layer_of_two_inputs_with_biases(sampler):
 def test_the_samplers_agree_on_all_layers_and_tensors():
     network = MLP((3, 7, 11, 5, 2), "tanh", C_b=[0.1, 0.2, 0.0, 0.3], C_W=[1.2, 2.5, 1.5, 1.8])
     x = np.random.default_rng(0).normal(size=(3, 3))
-    tensors = ("G", "V", "U")
+    tensors = ("G", "V", "six_point")
     fast = measure_kernels(network, x, members=100_000, seed=1, tensors=tensors)
     slow = measure_kernels(network, x, members=30_000, seed=2, tensors=tensors, sampler="weights")
-    for name, power in (("G", 0.01), ("V", 0.05), ("U", 0.25)):
+    for name, power in (("G", 0.01), ("V", 0.05), ("six_point", 0.25)):
         exact, measured = getattr(fast, name), getattr(slow, name)
         assert_agreement(exact.value, measured, power=power, prediction_error=exact.standard_error)
         assert np.array_equal(exact.value[0], measured.value[0])
@@ -154,7 +154,7 @@ def test_correction_to_the_kernel_of_one_input():
     assert_agreement(V.reshape(4, 1, 1, 1, 1)[1:], layers(found.V, 1), power=0.01)
     assert compare(np.zeros((2, 1, 1)), layers(found.G1, 0, 2)).ok()
     assert found.G is None
-    assert found.U is None
+    assert found.six_point is None
 
 
 def test_the_theory_supplies_the_kernel_when_none_is_given():
@@ -186,8 +186,8 @@ def test_progress_counts_up_to_the_members():
     ("options", "message"),
     [
         ({"members": 10}, "members = 10: at least 64"),
-        ({"tensors": ("K",)}, "expected some of G, G1, V, U"),
-        ({"tensors": ()}, "expected some of G, G1, V, U"),
+        ({"tensors": ("K",)}, "expected some of G, G1, V, six_point"),
+        ({"tensors": ()}, "expected some of G, G1, V, six_point"),
         ({"kernel": np.ones((3, 1, 1))}, "shape of kernel"),
         ({"kernel": np.ones((2, 1, 1))}, "layer 1 is not C_b"),
         ({"sampler": "other", "tensors": ("V",)}, "sampler = 'other'"),

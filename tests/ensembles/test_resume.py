@@ -1,11 +1,13 @@
-"""Runs that are killed: real processes, real signals, and results that are the same to the bit."""
+"""Runs that are killed: real processes, real signals, and results that are the same to the bit.
+
+Signals arrive at chosen moments of a run, not at chosen times: a busy machine changes nothing.
+"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ X = np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]])
 OPTIONS = ["--widths", "3,10,8,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
 CHUNK, MEMBERS = 64, 64 * 120 + 10
 PATIENCE = 120.0  # seconds, on a machine that is busy with other things
+FILES = (20, 60)  # a run has its first whole chunk after 15 files, six more for every other
 
 
 def results(path):
@@ -38,15 +41,6 @@ def same(found, expected):
         np.testing.assert_array_equal(mine[name], array)
 
 
-def wait_for(condition, process=None):
-    """Until it holds; fails when the process ended before or patience did."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def chunks(path):
     return len(list((path / "chunks").glob("*.json")))
 
@@ -55,11 +49,32 @@ def chunks(path):
 PROGRAM = """import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
 from dynagram.cli import main; main()"""
 
+# Stops before the file with this number is given its name in the run, and says so.
+HELD_PROGRAM = """import itertools, os, time
+folder, number = os.environ["RUN"], int(os.environ["HOLD_AT"])
+count, replace = itertools.count(1), os.replace
+def hold(part, path):
+    if str(path).startswith(folder + os.sep) and next(count) == number:
+        print("held", flush=True)
+        while True:
+            time.sleep(1)
+    replace(part, path)
+os.replace = hold
+"""
 
-def dynagram(*arguments, **options):
-    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+
+def dynagram(*arguments, program=PROGRAM, **options):
+    command = [sys.executable, "-c", program, *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)
+
+
+def held(run, number, *arguments, **options):
+    """A process that writes to `run` and stands still before its file with this number."""
+    variables = os.environ | {"RUN": str(run), "HOLD_AT": str(number)}
+    process = dynagram(*arguments, program=HELD_PROGRAM + PROGRAM, env=variables, **options)
+    assert process.stdout.readline() == "held\n", process.communicate()
+    return process
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,26 +98,21 @@ def unbroken(tmp_path_factory):
 def test_killed_three_times_at_random_and_resumed(tmp_path, unbroken):
     expected, outcome = unbroken
     np.save(tmp_path / "x.npy", X)
-    run, random = tmp_path / "run", np.random.default_rng()
+    run, random = tmp_path / "run", np.random.default_rng()  # any moment will do
     begin = ["simulate", "-i", tmp_path / "x.npy", *OPTIONS, "--tensors", "K,V", "--seed", 7]
     begin += ["--members", MEMBERS, "--chunk", CHUNK, "--run", run]
     for arguments in (begin, ["simulate", "--resume", run], ["simulate", "--resume", run]):
-        done = chunks(run)
-        process = dynagram(*arguments)
-        wait_for(lambda done=done: chunks(run) > done, process)
-        if arguments is begin:  # while it runs, nobody else may; held, or it might end meanwhile
-            process.send_signal(signal.SIGSTOP)
+        process = held(run, random.integers(*FILES), *arguments)
+        if arguments is begin:  # while it runs, nobody else may
             second = dynagram("simulate", "--resume", run)
             _, complaint = second.communicate(timeout=PATIENCE)
             assert second.returncode == 2
             assert f"error: {run} is in use by process {process.pid}" in complaint
             assert complaint.count("\n") == 1
-        time.sleep(0.3 * random.random())
         process.kill()
         process.wait(PATIENCE)
         process.stdout.close(), process.stderr.close()
-    done = chunks(run)
-    assert 3 <= done < chunks(expected)
+    assert 3 <= chunks(run) < chunks(expected)
     same(resume_run(run), outcome)
     assert results(run) == results(expected)
     assert json.loads((run / "status.json").read_text())["state"] == "complete"
@@ -160,8 +170,7 @@ def test_an_interrupt_leaves_a_run_that_goes_on(unbroken, tmp_path):
     run = tmp_path / "run"
     arguments = ["simulate", "-i", tmp_path / "x.npy", *OPTIONS, "--tensors", "K,V", "--seed", 7]
     arguments += ["--members", MEMBERS, "--chunk", CHUNK, "--run", run, "--executor", "dask:1"]
-    process = dynagram(*arguments, start_new_session=True)
-    wait_for(lambda: chunks(run) > 2, process)
+    process = held(run, FILES[1], *arguments, start_new_session=True)
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, stderr

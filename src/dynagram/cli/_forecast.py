@@ -1,23 +1,19 @@
-"""`dynagram forecast` and `dynagram plateaus`: when a plateau will end, and where plateaus were."""
+"""`dynagram forecast`: is this network on a plateau near a saddle, and when will it leave?"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from dynagram.cli._models import Batch, LayerNames, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, narrow_table, print_json, print_list, short
-from dynagram.errors import InvalidValueError
+from dynagram.cli._output import console, print_json, print_list
 
 if TYPE_CHECKING:
-    from dynagram.networks import Model
     from dynagram.theory.saddle._forecast import Forecast
 else:
-    Forecast = Model = object  # imported when the command runs, so that --help stays quick
+    Forecast = object  # imported when the command runs, so that --help stays quick
 
 
 def forecast(
@@ -55,54 +51,10 @@ def forecast(
     if as_json:
         print_json(answer.to_dict())
     else:
-        _print(answer, model)
+        _print(answer)
 
 
-def plateaus(
-    curve: Annotated[
-        Path, typer.Argument(help="Losses: .npy, or text with one number or step,loss a line.")
-    ],
-    fall: Annotated[
-        float, typer.Option(help="Largest part of the whole fall within a plateau.")
-    ] = 0.05,
-    contrast: Annotated[
-        float, typer.Option(help="How many times longer than the next such fall it lasts.")
-    ] = 3.0,
-    as_json: Json = False,
-) -> None:
-    """Find the plateaus of a logged loss curve."""
-    from dynagram.observables._plateaus import find_plateaus
-
-    steps, losses = _load_curve(curve)
-    found = find_plateaus(losses, steps, fall=fall, contrast=contrast)
-    if as_json:
-        print_json({"plateaus": [vars(plateau) for plateau in found]})
-        return
-    out = console()
-    if not found:
-        out.print("No plateau: the loss never stands still for long before it falls again.")
-        return
-    table = narrow_table("from step", "to step", "loss", "times the next fall", "")
-    for plateau in found:
-        table.add_row(
-            f"{plateau.start:.0f}", f"{plateau.end:.0f}", short(plateau.level),
-            short(plateau.contrast, 3), "left" if plateau.left else "the curve ends on it",
-        )  # fmt: skip
-    out.print(table)
-
-
-def _load_curve(path: Path) -> tuple[np.ndarray | None, np.ndarray]:
-    from dynagram.data import load_array
-
-    values = load_array(path, "curve")
-    if values.ndim == 1:
-        return None, values
-    if values.ndim == 2 and values.shape[1] in (1, 2):
-        return (values[:, 0] if values.shape[1] == 2 else None), values[:, -1]
-    raise InvalidValueError("curve", str(values.shape), "expected one column, or step and loss")
-
-
-def _print(answer: Forecast, model: Model) -> None:
+def _print(answer: Forecast) -> None:
     out = console()
     if not answer.plateau or answer.escape_step is None or answer.interval is None:
         out.print("Not a small-signal plateau: no forecast.")
@@ -116,15 +68,7 @@ def _print(answer: Forecast, model: Model) -> None:
     )
     print_list(out, answer.reasons)
     out.print()
-    table = narrow_table("layer", "name", "scale", "bottleneck", "nonlinear", "escape if scaled")
-    for index, entry in enumerate(answer.counterfactuals):
-        nonlinear = f"{answer.nonlinearity[index]:.1%}" if index < len(answer.nonlinearity) else "–"
-        table.add_row(
-            str(entry.layer), model.name_of(entry.layer), short(answer.scales[index], 3),
-            "yes" if entry.layer in answer.bottleneck else "", nonlinear,
-            f"{entry.escape_step:.0f} (× {entry.factor:g})",
-        )  # fmt: skip
-    out.print(table)
+    out.print(answer.table())
     out.print()
     best = min(answer.counterfactuals, key=lambda entry: entry.escape_step)
     out.print(

@@ -17,13 +17,13 @@ from dynagram.cli._options import (
     Inputs,
     Json,
     Output,
+    Skip,
     WeightRate,
     WeightVariance,
     Widths,
     check_archive_path,
     letters,
     make_network,
-    make_residual_network,
 )
 from dynagram.cli._output import console, narrow_table, print_json, print_list, short, tell
 from dynagram.data import load_array
@@ -31,11 +31,8 @@ from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.results import Tensors as Prediction
-    from dynagram.theory.skips import ResidualPrediction
-
-    AnyPrediction = Prediction | ResidualPrediction
 else:
-    AnyPrediction = object  # imported when a command runs, so that --help stays quick
+    Prediction = object  # imported when a command runs, so that --help stays quick
 
 _TENSORS_PER_TABLE = 4  # fits a terminal of 80 columns
 
@@ -56,14 +53,10 @@ def predict(
             "K,G1,V,Theta. Default: K,V,G1.",
         ),
     ] = None,
-    skip: Annotated[
-        str | None,
-        typer.Option(help="Residual blocks: skip strength γ, one number or one per block."),
-    ] = None,
+    skip: Skip = "0",
     vertex: Annotated[
-        str | None,
-        typer.Option(help="V of residual blocks: corrected (default), or published as in (B.25)."),
-    ] = None,
+        str, typer.Option(help="V of residual blocks: corrected, or published as in (B.25).")
+    ] = "corrected",
     output: Output = None,
     accuracy: Annotated[
         float, typer.Option(help="Numerical error allowed in four-sample averages, relative.")
@@ -91,22 +84,10 @@ def predict(
     names = letters(tensors)
     if plot is not None and "K" not in names:
         raise InvalidValueError("--tensors", tensors, "a figure needs K among them")
-    prediction: AnyPrediction
-    if skip is None:
-        from dynagram.theory._predict import predict as predict_tensors
+    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w, skip)
+    from dynagram.theory._predict import predict as predict_tensors
 
-        if vertex is not None:
-            raise InvalidValueError("--vertex", vertex, "only networks with --skip have a choice")
-        network = make_network(widths, activation, cb, cw, lambda_b, lambda_w)
-        prediction = predict_tensors(network, x, names, accuracy=accuracy, seed=seed)
-    else:
-        from dynagram.theory.skips import predict_residual
-
-        rates = lambda_b, lambda_w
-        residual = make_residual_network(widths, activation, cb, cw, rates, skip)
-        prediction = predict_residual(
-            residual, x, names, vertex=vertex or "corrected", accuracy=accuracy, seed=seed
-        )
+    prediction = predict_tensors(network, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
     if output is not None:
         write_archive(output, _archive(prediction, x, accuracy, seed))
     if plot is not None:
@@ -117,7 +98,7 @@ def predict(
         _print(prediction)
 
 
-def _archive(prediction: AnyPrediction, x: np.ndarray, accuracy: float, seed: int) -> Archive:
+def _archive(prediction: Prediction, x: np.ndarray, accuracy: float, seed: int) -> Archive:
     network, regime = prediction.network, prediction.regime
     layers = tuple(range(1, network.depth + 1))
     return Archive(
@@ -139,13 +120,12 @@ def _archive(prediction: AnyPrediction, x: np.ndarray, accuracy: float, seed: in
     )
 
 
-def _choice(prediction: AnyPrediction) -> dict[str, str]:
-    """The vertex of a residual network."""
-    vertex = getattr(prediction, "vertex", None)
-    return {} if vertex is None else {"vertex": vertex}
+def _choice(prediction: Prediction) -> dict[str, str]:
+    """The vertex, where there is a choice."""
+    return {"vertex": prediction.about["vertex"]} if prediction.network.has_skips else {}
 
 
-def _diagonals(prediction: AnyPrediction) -> dict[str, np.ndarray]:
+def _diagonals(prediction: Prediction) -> dict[str, np.ndarray]:
     """Each tensor with all samples equal, shape (layer, sample)."""
     patterns = {3: "laa->la", 5: "laaaa->la"}
     return {
@@ -153,7 +133,7 @@ def _diagonals(prediction: AnyPrediction) -> dict[str, np.ndarray]:
     }
 
 
-def _summary(prediction: AnyPrediction) -> dict[str, Any]:
+def _summary(prediction: Prediction) -> dict[str, Any]:
     diagonals = _diagonals(prediction)
     regime = prediction.regime
     return {
@@ -178,7 +158,7 @@ def _summary(prediction: AnyPrediction) -> dict[str, Any]:
     }
 
 
-def _print(prediction: AnyPrediction) -> None:
+def _print(prediction: Prediction) -> None:
     network, diagonals = prediction.network, _diagonals(prediction)
     out = console()
     out.print(str(network), markup=False)
@@ -203,7 +183,7 @@ def _print(prediction: AnyPrediction) -> None:
     print_list(out, prediction.regime.reasons)
 
 
-def _table(prediction: AnyPrediction, diagonals: dict[str, np.ndarray]) -> Table:
+def _table(prediction: Prediction, diagonals: dict[str, np.ndarray]) -> Table:
     errors = {name: prediction.errors[name] for name in diagonals if name in prediction.errors}
     headings = [name if prediction.order_of(name) == "∞" else f"{name}/n" for name in diagonals]
     table = narrow_table("layer", "fan-in n", *headings, *(["error/n"] if errors else []))
@@ -224,7 +204,7 @@ def _table(prediction: AnyPrediction, diagonals: dict[str, np.ndarray]) -> Table
     return table
 
 
-def _draw(prediction: AnyPrediction, path: Path) -> None:
+def _draw(prediction: Prediction, path: Path) -> None:
     from dynagram.report._export import alt, save
     from dynagram.report._figures import flow
 

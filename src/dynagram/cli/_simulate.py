@@ -16,6 +16,7 @@ from dynagram.cli._options import (
     BiasVariance,
     Json,
     Output,
+    Skip,
     Tensors,
     WeightRate,
     WeightVariance,
@@ -78,6 +79,7 @@ def simulate(
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
     lambda_w: WeightRate = "1",
+    skip: Skip = "0",
     tensors: Tensors = _TENSORS,
     output: Output = None,
     members: Members = None,
@@ -93,18 +95,19 @@ def simulate(
 
     K and Theta are here the measured means, which contain all orders in 1/n. K, G1 and V are
     measured in every layer, the others at the output, for which two outputs or more are needed.
+    With --skip the hidden layers are residual blocks, of which K, G1, V and Theta are measured.
     """
     check_archive_path(output)
     if resume is not None:
         given = (inputs, widths, activation, cb, cw, members, run, chunk, until_error)
-        same = (lambda_b, lambda_w, tensors, seed) == ("1", "1", _TENSORS, 0)
+        same = (lambda_b, lambda_w, skip, tensors, seed) == ("1", "1", "0", _TENSORS, 0)
         if not same or any(value is not None for value in given):
             allowed = "has all its options in its folder; only --executor, -o and --json go with it"
             raise InvalidValueError("--resume", str(resume), allowed)
         with _continuable(resume):
             job, outcome = _resumed(resume, executor)
     else:
-        job = _job(inputs, widths, activation, (cb, cw, lambda_b, lambda_w), tensors, seed)
+        job = _job(inputs, widths, activation, (cb, cw, lambda_b, lambda_w, skip), tensors, seed)
         if members is None and until_error is None:
             members = _MEMBERS
         with _continuable(run):
@@ -134,7 +137,7 @@ def _job(
     inputs: Path | None,
     widths: str | None,
     activation: str | None,
-    variances: tuple[str | None, str | None, str, str],
+    options: tuple[str | None, str | None, str, str, str],
     tensors: str,
     seed: int,
 ) -> InitialJob:
@@ -143,7 +146,7 @@ def _job(
         missing = next(name for name, value in given.items() if value is None)
         raise InvalidValueError(missing, None, "needed, unless --resume is given")
     x = load_array(inputs, "--inputs")
-    network = make_network(widths, activation, *variances)
+    network = make_network(widths, activation, *options)
     names = letters(tensors)
     if unknown := [name for name in names if name not in LETTERS]:
         raise InvalidValueError(

@@ -143,7 +143,12 @@ class Data:
 class Merged(NamedTuple):
     """Distinct training inputs, their mean targets and multiplicities.
 
-    `place` maps every training sample to its row here; `notes` say in words what repeats.
+    **Arguments:**
+
+    - `x`, `y`: distinct inputs, and the mean of their targets.
+    - `weights`: how often each comes.
+    - `place`: the row here of every training sample.
+    - `notes`: what repeats, in words.
     """
 
     x: Float[np.ndarray, "distinct n_0"]

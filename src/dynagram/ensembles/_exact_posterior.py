@@ -25,6 +25,7 @@ from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._two_point import two_point
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.results._outputs import Outputs
 from dynagram.results._regime import Judge, Regime
@@ -83,6 +84,7 @@ def exact_posterior(
     >>> exact.regime.verdict
     'trust'
     """
+    require_plain(network, "the sampled posterior")
     targets, samples = data.check(network).y, data.inputs
     if members < _FEWEST_MEMBERS:
         raise InvalidValueError("members", members, f"at least {_FEWEST_MEMBERS} needed")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 else:
     # checked by hand, with clearer messages
     Architecture = Params = Matrices = Biases = ActivationLike = PerLayer = Any
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Model(eqx.Module):
@@ -131,6 +136,20 @@ class Model(eqx.Module):
 
     def __repr__(self) -> str:
         return f"Model({self.network}, {self.network.number_of_parameters} parameters)"
+
+
+def takes_model(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Model, P], T]:
+    """For a function of a `Model`: refuse anything else; run in the precision of its weights."""
+    precise = own_precision(function)
+
+    @functools.wraps(function)
+    def wrapped(model: Model, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not isinstance(model, Model):
+            allowed = "expected a Model: network.init(seed), or load_weights(path, activation)"
+            raise InvalidTypeError("model", type(model).__name__, allowed)
+        return precise(model, *args, **kwargs)
+
+    return wrapped
 
 
 def _listed(name: str, values: object) -> list[object]:

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram._precision import own_precision
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Model, Params
 from dynagram.networks._checks import require_plain
+from dynagram.networks._model import takes_model
 
 Loss = Callable[[Array, Array], Array]
 
@@ -65,7 +65,7 @@ def homogeneity_deficit(activation: Activation, z: ArrayLike) -> Array:
     return z * activation.derivative(1)(z) - activation(z)
 
 
-@own_precision
+@takes_model
 def imbalance(model: Model) -> tuple[Float[Array, " neuron"], ...]:
     """Outgoing minus incoming squared weights of every hidden neuron, rates divided out (A.2).
 
@@ -86,7 +86,7 @@ def imbalance(model: Model) -> tuple[Float[Array, " neuron"], ...]:
     return _imbalance(model.network, model.params)
 
 
-@own_precision
+@takes_model
 def imbalance_matrix(model: Model) -> tuple[Float[Array, "neuron neuron"], ...]:
     """W_{ℓ+1}ᵀW_{ℓ+1}/ρ_{ℓ+1} − W_ℓW_ℓᵀ/ρ_ℓ − b_ℓb_ℓᵀ/λ_b of every hidden layer (A.3).
 
@@ -108,7 +108,7 @@ def imbalance_matrix(model: Model) -> tuple[Float[Array, "neuron neuron"], ...]:
     return tuple(matrices)
 
 
-@own_precision
+@takes_model
 def imbalance_drift(
     model: Model,
     x: ArrayLike,
@@ -139,7 +139,7 @@ def imbalance_drift(
     return _drift(model, _signals(model, x, y, loss, weights))
 
 
-@own_precision
+@takes_model
 def imbalance_matrix_drift(
     model: Model,
     x: ArrayLike,
@@ -176,7 +176,7 @@ def imbalance_matrix_drift(
     return tuple(drifts)
 
 
-@own_precision
+@takes_model
 def imbalance_step(
     model: Model,
     x: ArrayLike,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +22,25 @@ from dynagram._precision import float64
 from dynagram.data import Data
 from dynagram.errors import NonFiniteError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables._nulls import Alignment
 from dynagram.observables.gram._factor import FeatureFactor
 from dynagram.observables.gram._linearity import Linearity, held_out_linearity
 from dynagram.observables.gram._virtual_covariance import stationarity
 from dynagram.observables.spectra._spectra import WeightSpectrum, weight_spectrum
 from dynagram.observables.tangents._signals import Signals, check_differentiable, network_signals
+from dynagram.results._table import Grid, short
 from dynagram.training._losses import (
     check_loss,
     check_loss_targets,
     loss_gradient,
     loss_value,
 )
+
+if TYPE_CHECKING:
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
 
 _NUMBERS_AT_ONCE = 2**23
 _LARGEST_BATCH = 512
@@ -125,12 +132,55 @@ class Measurement:
             "notes": self.notes,
         }
 
+    def summary(self) -> Grid:
+        """With the data: tangent kernel, features after the layer, Gram of the layer."""
+        rows = [("input", "", "", *_score(self.input_linearity), "", "")]
+        for layer in self.layers:
+            push, null = ("–", "–") if layer.alignment is None else _cosine(layer.alignment)
+            shape = f"{layer.shape[0]}×{layer.shape[1]}"
+            share = f"{100 * layer.kernel_share:.1f} %"
+            rows.append((str(layer.layer), shape, share, *_score(layer.linearity), push, null))
+        headings = (
+            "layer", "shape", "kernel share", "target linearity", "null", "Gram/VC", "null",
+        )  # fmt: skip
+        return Grid(headings, tuple(rows), self.notes)
+
+    def weight_summary(self) -> Grid:
+        """In the weights: spectrum of WᵀW, and norms."""
+        rows = []
+        for layer in self.layers:
+            spectrum, tail = layer.spectrum, layer.spectrum.tail
+            has_spikes = spectrum.verdict == "spikes"
+            rows.append(
+                (
+                    str(layer.layer),
+                    f"{spectrum.effective_rank:.1f} of {len(spectrum.eigenvalues)}",
+                    "–" if tail is None else f"{tail.exponent:.1f}±{tail.error:.1f}",
+                    short(spectrum.random_exponent, 2),
+                    f"{spectrum.spikes} spikes" if has_spikes else spectrum.verdict,
+                    f"{layer.norm:.1f}",
+                    "" if layer.imbalance is None else f"{layer.imbalance:+.1f}",
+                )
+            )
+        headings = (
+            "layer", "effective rank", "tail α", "random α", "verdict", "norm²", "next − this",
+        )  # fmt: skip
+        return Grid(headings, tuple(rows))
+
+    def table(self) -> Table:
+        """A rich table of `summary`."""
+        return self.summary().rich()
+
+    def _repr_html_(self) -> str:
+        return self.summary().html(repr(self)) + self.weight_summary().html()
+
     def __repr__(self) -> str:
         result = f"{self.loss_name} {self.loss:.4g}"
         result += "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
         return f"Measurement({len(self.layers)} layers on {self.samples} samples, {result})"
 
 
+@takes_model
 @float64
 def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> Measurement:
     """Measure a network layer by layer on data.
@@ -191,6 +241,15 @@ def _linearity(linearity: Linearity) -> dict[str, Any]:
         "fitted": linearity.samples,
         "scored": linearity.scored,
     }
+
+
+def _score(linearity: Linearity) -> tuple[str, str]:
+    null = linearity.null
+    return f"{linearity.score:.3f}", f"{null.mean:.3f}±{null.deviation:.3f}"
+
+
+def _cosine(alignment: Alignment) -> tuple[str, str]:
+    return f"{alignment.value:.2f}", f"±{alignment.null.deviation:.2f}"
 
 
 def _choose_loss(data: Data, loss: str) -> str:

@@ -23,6 +23,7 @@ from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Model, check_inputs
 from dynagram.networks._checks import require_plain
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._signals import check_differentiable
 
 # Two neighbouring scales further apart than this separate a bottleneck from the other layers.
@@ -86,6 +87,7 @@ class SmallSignal(LayerSignals):
         return max(self.operator_norms[layer - 1] for layer in self.bottleneck)
 
 
+@takes_model
 def layer_signals(
     model: Model,
     x: Float[np.ndarray, "samples n_0"],
@@ -109,6 +111,7 @@ def layer_signals(
     return _layer_signals(_pass_forward(model, x, y, None))
 
 
+@takes_model
 @float64
 def small_signal(
     model: Model,
@@ -162,6 +165,7 @@ def small_signal(
     )
 
 
+@takes_model
 @float64
 def mean_slopes(model: Model, x: Float[np.ndarray, "samples n_0"]) -> tuple[float, ...]:
     """E[σ'(z^(ℓ))] over samples and neurons of every hidden layer.
@@ -173,7 +177,8 @@ def mean_slopes(model: Model, x: Float[np.ndarray, "samples n_0"]) -> tuple[floa
 
     **Returns:** L−1 numbers. Cost: one forward pass.
 
-    >>> mean_slopes(Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu"), np.array([[1.0, -1.0]]))
+    >>> model = Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu")
+    >>> mean_slopes(model, np.array([[1.0, -1.0]]))
     (0.5,)
     """
     z = model.in_float64().preactivations(x)

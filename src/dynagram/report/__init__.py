@@ -1,10 +1,8 @@
 """Figures and pages that show results; they compute nothing themselves."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.report._charts import xy_chart as xy_chart
@@ -22,14 +20,39 @@ if TYPE_CHECKING:
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "Code",
+    "Figure",
+    "Notice",
+    "Section",
+    "Table",
+    "Text",
+    "flow",
+    "initialisation_report",
+    "phase_figure",
+    "phase_plane",
+    "render",
+    "save",
+    "theory_and_ensemble",
+    "xy_chart",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_charts": "xy_chart",
-        "_export": "save",
-        "_figures": "flow phase_plane theory_and_ensemble",
-        "_page": "Code Figure Notice Section Table Text render",
-        "_phase": "phase_figure",
-        "_initialisation": "initialisation_report",
+        "Code": "_page",
+        "Figure": "_page",
+        "Notice": "_page",
+        "Section": "_page",
+        "Table": "_page",
+        "Text": "_page",
+        "flow": "_figures",
+        "initialisation_report": "_initialisation",
+        "phase_figure": "_phase",
+        "phase_plane": "_figures",
+        "render": "_page",
+        "save": "_export",
+        "theory_and_ensemble": "_figures",
+        "xy_chart": "_charts",
     },
 )

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from dynagram.ensembles.initial._metric import KernelEnsemble, measure_kernels
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.report._figures import flow, theory_and_ensemble
 from dynagram.report._page import Code, Figure, Notice, Section, Table, Text, render
 from dynagram.report._phase import phase_figure
@@ -47,6 +48,7 @@ def initialisation_report(
     progress: Progress | None = None,
 ) -> str:
     """The page as one string of HTML. Cost: the ensemble, `members` networks, dominates."""
+    require_plain(network, "this page")
     prediction = predict(network, x, ("K", "V", "G1"), seed=seed)
     ensemble = measure_kernels(
         network, x, members=members, seed=seed, kernel=prediction["K"], progress=progress
@@ -170,9 +172,9 @@ def _flow_of_the_kernel(network: MLP) -> Section:
     layers = np.arange(1, _FLOW_DEPTH + 1)
     series = {}
     for factor, name in ((0.8, "C_W 20 % too small"), (1.0, "critical"), (1.2, "20 % too large")):
-        flowing = single_input(
-            network.activation, 1.0, _FLOW_DEPTH, C_b=point.C_b, C_W=factor * point.C_W
-        )
+        C_W = factor * point.C_W
+        deep = MLP([1] * (_FLOW_DEPTH + 1), network.activation, point.C_b, C_W)
+        flowing = single_input(deep, 1.0)
         series[name] = np.where(flowing.K > 1e-6, flowing.K, np.nan)
     law = None
     if point.kind == "K*=0" and point.constants.a1 is not None:

@@ -93,12 +93,17 @@ class Tensors(Result):
     @property
     def metric(self) -> Float[np.ndarray, "layer a b"]:
         """E[z_a z_b]: K + G^{1}/n_{ℓ−1} to order 1/n (4.104), or as measured."""
-        return self.completed("K")[1]
+        return self._at_this_width("K")
 
     @property
     def mean_ntk(self) -> Float[np.ndarray, "layer a b"]:
         """E[H_ab]: Θ + H^{1}/n_{ℓ−1} to order 1/n (9.3), or as measured."""
-        return self.completed("Theta")[1]
+        return self._at_this_width("Theta")
+
+    def _at_this_width(self, name: str) -> np.ndarray:
+        if self.order != "measured":
+            _ = self[CORRECTIONS[name]]  # refused where the 1/n term was not asked for
+        return self.completed(name)[1]
 
     def completed(self, name: str) -> tuple[str, np.ndarray, np.ndarray]:
         """Label, value and error of a letter at this width: K + G1/n and Θ + H1/n where known."""

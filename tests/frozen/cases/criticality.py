@@ -32,7 +32,7 @@ from dynagram.theory.statistics._correlators import connected_correlator, metric
 from dynagram.theory.statistics._couplings import next_action
 from dynagram.theory.statistics._exact import double_scaling, exact_metric
 from frozen.cases.samples import TEST_X, X, plain
-from frozen.registry import case
+from frozen.registry import CANCELLING, case
 
 FLOW = {"C_b": 0.05, "C_W": 1.1}
 
@@ -42,7 +42,7 @@ def fields_of(record, names=None):
     return {name: getattr(record, name) for name in names}
 
 
-@case(registered())
+@case(registered(), rtol=CANCELLING)
 def points(activation):
     numbers = {}
     for i, point in enumerate(critical_points(activation)):

@@ -48,7 +48,7 @@ RNG = 5
 def small():
     """A network of a few neurons and its weights."""
     net = plain("tanh", (4, 5, 6, 2))
-    return net, net.init(jax.random.key(2), dtype="float64")
+    return net, net.draw(jax.random.key(2), dtype="float64")
 
 
 def classes():
@@ -98,7 +98,7 @@ def quadratic():
 @case()
 def network_as_quadratic():
     net = plain("tanh", (4, 30, 30, 1))
-    params = net.init(jax.random.key(2), dtype="float64")
+    params = net.draw(jax.random.key(2), dtype="float64")
     model = network_model(net, params, X)
     found = network_prediction(net, params, X, Y, TEST_X, eta=0.05)
     return {

@@ -65,7 +65,7 @@ def parts(prediction):
     return numbers | {f"covariance {name}": v for name, v in prediction.covariance_parts.items()}
 
 
-@case(["gd", "flow", "two-step"])
+@case(["gd", "flow", "two-step"], rtol=CANCELLING)
 def end_of_training(algorithm):
     return parts(predict_outputs(network(), PAIR, how(algorithm)))
 
@@ -74,20 +74,20 @@ def early(algorithm):
     return how(algorithm, **({"steps": 12} if algorithm == "gd" else {"time": 0.6}))
 
 
-@case(["gd", "flow"])
+@case(["gd", "flow"], rtol=CANCELLING)
 def in_time(algorithm):
     found = predict_outputs(network(), PAIR, early(algorithm))
     numbers = {f"test {name}": value for name, value in parts(found.test).items()}
     return numbers | {f"train {name}": value for name, value in parts(found.train).items()}
 
 
-@case()
+@case(rtol=CANCELLING)
 def end_and_regime():
     found = predict_outputs(network("gelu"), PAIR, how("gd"))
     return parts(found) | found.regime.numbers
 
 
-@case()
+@case(rtol=CANCELLING)
 def two_outputs_and_duplicates():
     net = plain("tanh", (4, 40, 40, 2))
     data = Data(X[[0, 1, 0]], [[0.7, 0.1], [-0.2, 0.3], [0.5, 0.2]], TEST_X[:1])

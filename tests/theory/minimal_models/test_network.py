@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.networks import MLP, Model
+from dynagram.observables.tangents import ntk
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Moments
 from dynagram.theory.minimal_models import (
@@ -49,7 +50,7 @@ def test_wiring_of_a_network_expanded_by_hand():
     root = rates(NETWORK, params)
     J = np.asarray(jax.jit(jax.jacobian(function))(flat)) * root
     H = np.asarray(jax.jit(jax.hessian(function))(flat)) * root[:, None] * root[None, :]
-    model = network_model(NETWORK, params, X)
+    model = network_model(Model(NETWORK, params), X)
     by_hand = QuadraticModel(J, 0.5 * (H + np.swapaxes(H, 1, 2)), 1.0)
     np.testing.assert_allclose(model.kernel, by_hand.kernel, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(model.meta_kernel, by_hand.meta_kernel, rtol=1e-10, atol=1e-12)
@@ -114,7 +115,7 @@ def measured_step(network, x, y, eta, keys):
         def along(f):
             return lambda p: jax.jvp(f, (p,), (direction,))[1]
 
-        dH = along(lambda p: ntk(network, p, x)[:, :, 0, 0])(params)
+        dH = along(lambda p: ntk(Model(network, p), x)[:, :, 0, 0])(params)
         bend = 0.5 * along(along(outputs))(params)
         feature = along(lambda p: network.preactivations(p, x)[-2][:, 0])(params)
         square = feature[:, None] * feature[None, :]

@@ -21,6 +21,7 @@ from dynagram.ensembles._jobs import Chunk as Chunk
 from dynagram.ensembles._jobs import FailedMember, JobClass, Packed, join, unpack
 from dynagram.ensembles._jobs import Job as Job
 from dynagram.ensembles.engine._executors import check_executor, open_workers
+from dynagram.ensembles.engine._interrupts import interrupts
 from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
 from dynagram.ensembles.engine._schedule import Schedule
 from dynagram.ensembles.store._records import DamagedChunkError
@@ -228,8 +229,10 @@ def _run(
     state, reason = "stopped", None
     try:
         chunks = _chunks(goal, store, executor, retries, failures, recomputed)
-        with contextlib.closing(chunks):  # stops the workers at once
+        # Closing stops the workers at once.
+        with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
             for size, packed, failed in chunks:
+                raise_lost_interrupt()
                 sofar.add(size, packed, failed)
                 progress = sofar.progress()
                 if report is not None:

@@ -1,8 +1,8 @@
 """The kernel, its 1/n correction and its vertices, measured on networks at initialisation.
 
 From samples of Ĝ^(ℓ): the mean metric G (4.72), G^{1} = n_{ℓ-1}(G − K) (4.104), the four-point
-vertex V = n_{ℓ-1} Cov(Ĝ, Ĝ) (4.76) and the six-point vertex U = n²_{ℓ-1} κ₃(Ĝ, Ĝ, Ĝ). Estimates
-from Ĝ have far smaller errors than those from the preactivations it generates.
+vertex V = n_{ℓ-1} Cov(Ĝ, Ĝ) (4.76) and the six-point vertex n²_{ℓ-1} κ₃(Ĝ, Ĝ, Ĝ). Estimates from
+Ĝ have far smaller errors than those from the preactivations it generates.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from dynagram.ensembles.initial._sample import (
 )
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 
-TENSORS = ("G", "G1", "V", "U")
+TENSORS = ("G", "G1", "V", "six_point")
 # Axes of each after the layer, and of what the moments are taken of.
-_AXES = {"G": 2, "G1": 2, "V": 4, "U": 6}
+_AXES = {"G": 2, "G1": 2, "V": 4, "six_point": 6}
 _METRIC = ("layer", "pair")
 # Fewer members leave too few batches for a standard error that means something.
 SMALLEST_ENSEMBLE = 64
@@ -48,7 +49,7 @@ SMALLEST_ENSEMBLE = 64
 class KernelEnsemble:
     """Tensors of the metric measured on `members` networks, at all orders in 1/n; ℓ = 1..L first.
 
-    Layer 1 is the same in every member: its V, U and G1 and all its standard errors are 0.
+    Layer 1 is the same in every member: its V, six_point and G1 and all its standard errors are 0.
     Those not asked for are None.
     """
 
@@ -59,7 +60,7 @@ class KernelEnsemble:
     G: Estimate | None  # layer a b
     G1: Estimate | None  # layer a b
     V: Estimate | None  # layer a b c d, the pairs (ab)(cd)
-    U: Estimate | None  # layer a b c d e f, the pairs (ab)(cd)(ef)
+    six_point: Estimate | None  # layer a b c d e f, the pairs (ab)(cd)(ef)
 
 
 def measure_kernels(
@@ -73,11 +74,12 @@ def measure_kernels(
     sampler: str = "metric",
     progress: Callable[[int, int], object] | None = None,
 ) -> KernelEnsemble:
-    """Draw `members` networks and measure the `tensors` "G", "G1", "V" and "U" on the inputs `x`.
+    """Draw `members` networks and measure "G", "G1", "V", "six_point" on the inputs `x`.
 
     "G1" is measured from `kernel`, the infinite-width K^(ℓ), by default the theory's. `sampler`
     is "metric" (without weights, fast) or "weights". `progress(done, members)` is called after
-    each chunk. V to 1 % takes about 1e5 members; U is noisier, and its memory grows as N⁶.
+    each chunk. V to 1 % takes about 1e5 members; the six-point vertex is
+    noisier, and its memory grows as N⁶.
 
     >>> net = MLP([3, 20, 10, 1], "linear", C_b=0.0, C_W=1.0)
     >>> found = measure_kernels(net, np.ones((1, 3)), members=100000, seed=0, tensors=("V",))
@@ -132,6 +134,7 @@ class KernelJob:
             allowed = f"expected some of {', '.join(TENSORS)}"
             raise InvalidValueError("tensors", self.tensors, allowed)
         check_sampler(self.sampler)
+        require_plain(self.network, "measure_kernels (take measure_residual)")
         check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
         object.__setattr__(self, "x", x)
         if self.kernel is not None:
@@ -152,7 +155,7 @@ class KernelJob:
 
     @property
     def _order(self) -> int:
-        return 3 if "U" in self.tensors else 2 if "V" in self.tensors else 1
+        return 3 if "six_point" in self.tensors else 2 if "V" in self.tensors else 1
 
     @property
     def _largest_batch(self) -> int:
@@ -178,8 +181,8 @@ class KernelJob:
             found["G1"] = _scaled(_shifted(found["G"], self._kernel), widths)
         if "V" in self.tensors:
             found["V"] = _scaled(_expanded(sums.covariance(), 2), widths)
-        if "U" in self.tensors:
-            found["U"] = _scaled(_expanded(sums.third_cumulant(), 3), widths**2)
+        if "six_point" in self.tensors:
+            found["six_point"] = _scaled(_expanded(sums.third_cumulant(), 3), widths**2)
         return {name: found[name] for name in self.tensors}
 
     @cached_property

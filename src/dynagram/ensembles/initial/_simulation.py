@@ -17,6 +17,7 @@ from jaxtyping import Float
 from dynagram._toml import write_table
 from dynagram.ensembles.initial._batches import chunk_for
 from dynagram.ensembles.initial._metric import KernelJob
+from dynagram.ensembles.initial._skips import ResidualJob
 from dynagram.ensembles.initial._tangents import TangentJob
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, check_inputs
@@ -27,6 +28,8 @@ from dynagram.results._estimate import Estimate, Moments
 ALL_LAYERS = {"K": "G", "G1": "G1", "V": "V"}
 OUTPUT_LAYER = {"Theta": "H"} | {name: name for name in ("H1", *"ABDFPQRSTU")}
 LETTERS = (*ALL_LAYERS, *OUTPUT_LAYER)
+WITH_SKIPS = ALL_LAYERS | {"Theta": "H"}
+_LETTERS_OF = {"metric": ALL_LAYERS, "row": OUTPUT_LAYER, "fields": WITH_SKIPS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,8 @@ class InitialJob:
     """Tensors at initialisation, by the letters of `LETTERS`, measured on concrete networks.
 
     K and Theta are the measured means, which contain all orders in 1/n; G1 and H1 are measured
-    from the kernels of the theory. See `measure_kernels` and `measure_tangents`.
+    from the kernels of the theory. See `measure_kernels` and `measure_tangents`, and
+    `measure_residual` for networks with skips, of which K, G1, V and Theta are measured.
 
     >>> from dynagram.ensembles.engine._engine import run_job
     >>> net = MLP([2, 10, 2], "linear", C_b=0.0, C_W=1.0)
@@ -57,6 +61,10 @@ class InitialJob:
         unknown = [name for name in self.tensors if name not in LETTERS]
         if unknown or len(self.tensors) == 0:
             raise InvalidValueError("tensors", self.tensors, f"expected some of {LETTERS}")
+        absent = [name for name in self.tensors if name not in WITH_SKIPS]
+        if absent and self.network.has_skips:
+            allowed = f"not measured on networks with skips, only {', '.join(WITH_SKIPS)} are"
+            raise InvalidValueError("tensors", ",".join(absent), allowed)
         if self.chunk_members == 0:
             object.__setattr__(self, "chunk_members", chunk_for(None, self.smallest_chunk))
 
@@ -70,9 +78,15 @@ class InitialJob:
         return max(part.smallest_chunk for part in self._parts.values())
 
     @cached_property
-    def _parts(self) -> dict[str, KernelJob | TangentJob]:
-        """The jobs that measure the letters."""
-        parts: dict[str, KernelJob | TangentJob] = {}
+    def _parts(self) -> dict[str, KernelJob | TangentJob | ResidualJob]:
+        """The jobs that measure the letters, by the name of what they sum."""
+        if self.network.has_skips:
+            names = tuple(WITH_SKIPS[name] for name in self.tensors)
+            job = ResidualJob.of(
+                self.network, self.x, seed=self.seed, tensors=names, sampler="weights"
+            )
+            return {"fields": job.in_chunks(self.chunk_members or job.chunk_members)}
+        parts: dict[str, KernelJob | TangentJob | ResidualJob] = {}
         kernels = tuple(ALL_LAYERS[name] for name in self.tensors if name in ALL_LAYERS)
         tangents = tuple(OUTPUT_LAYER[name] for name in self.tensors if name in OUTPUT_LAYER)
         if tangents:
@@ -104,7 +118,7 @@ class InitialJob:
     def estimates(self, moments: Mapping[str, Moments]) -> dict[str, Estimate]:
         """The tensors with their standard errors."""
         found: dict[str, Estimate] = {}
-        for name, letters in (("metric", ALL_LAYERS), ("row", OUTPUT_LAYER)):
+        for name, letters in _LETTERS_OF.items():
             if name in self._parts:
                 measured = self._parts[name].estimates(moments)
                 found |= {
@@ -131,11 +145,11 @@ class InitialJob:
     def dims(self) -> dict[str, tuple[str, ...]]:
         """The names of the axes."""
         axes: dict[str, tuple[str, ...]] = {"x": ("sample", "input")}
-        for part, letters in (("row", OUTPUT_LAYER), ("metric", ALL_LAYERS)):
+        for part, letters in _LETTERS_OF.items():
             if part in self._parts:
                 dims = self._parts[part].dims()
-                axes |= {part: dims[part]}
-                axes |= {key: dims[name] for key, name in letters.items()}
+                axes |= {part: dims[part]} if part in dims else {}
+                axes |= {key: dims[name] for key, name in letters.items() if name in dims}
         return axes
 
     def coordinates(self) -> dict[str, np.ndarray]:

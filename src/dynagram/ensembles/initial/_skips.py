@@ -1,9 +1,9 @@
-"""Residual networks at initialisation: metric, vertex, odd cumulant and NTK, measured.
+"""Networks with skips at initialisation: metric, vertex, odd cumulant and NTK, measured.
 
 Given layer ℓ, the neurons of layer ℓ+1 are independent Gaussians of mean γz_i and covariance Ĝ. So
 h_i = Ĝ_ab + γ²z_ia z_ib stands in for z'_ia z'_ib, and over pairs of distinct neurons i ≠ k
 
-    V' = n (E[h_i h_k] − E[h]²),   T' = n γ E[h_i z_k],   G' = E[h_i]
+    V' = n (E[h_i h_k] − E[h]²),   odd' = n γ E[h_i z_k],   G' = E[h_i]
 
 have far smaller errors than moments of z'. The law without weights, z' = γz + √Ĝ ε, is exact.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
@@ -25,39 +25,40 @@ from dynagram._pairs import matrix_to_pairs, pair_indices, pairs_to_matrix
 from dynagram._precision import float64
 from dynagram._toml import write_table
 from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.initial._batches import even_batch
 from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
 from dynagram.ensembles.initial._sample import SAMPLERS, square_root
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params, ResidualMLP, check_inputs
+from dynagram.networks import MLP, Params, check_inputs
 from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.results._estimate import Estimate, Moments
-from dynagram.theory.skips._frozen import residual_kernels
+from dynagram.theory._kernels import frozen_kernels
 
-TENSORS = ("G", "G1", "V", "T", "H")
+TENSORS = ("G", "G1", "V", "odd", "H")
 _CHUNK_NUMBERS = 2**19
 _LARGEST_CHUNK = 2**14
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualEnsemble:
-    """Tensors measured on `members` residual networks, at all orders in 1/n; those not asked: None.
+    """Tensors measured on `members` networks with skips, at all orders in 1/n; not asked: None.
 
     Layers ℓ = 1..L first, but H, the mean NTK Ĥ_ii of the output. Layer 1 is exactly Gaussian.
     """
 
-    network: ResidualMLP
+    network: MLP
     members: int
     seed: int
     sampler: str
     G: Estimate | None  # layer a b
     G1: Estimate | None  # layer a b, n_{ℓ-1}(G − K)
     V: Estimate | None  # layer a b c d, the pairs (ab)(cd)
-    T: Estimate | None  # layer a b c, n E[z_ia z_ib z_kc]
+    odd: Estimate | None  # layer a b c, n E[z_ia z_ib z_kc], i ≠ k
     H: Estimate | None  # a b
 
 
 def measure_residual(
-    network: ResidualMLP,
+    network: MLP,
     x: Float[np.ndarray, "samples n_0"],
     *,
     members: int,
@@ -66,12 +67,12 @@ def measure_residual(
     sampler: str = "metric",
     progress: Callable[..., object] | None = None,
 ) -> ResidualEnsemble:
-    """Draw `members` residual networks and measure `tensors`, some of `TENSORS`.
+    """Draw `members` networks with skips and measure `tensors`, some of `TENSORS`.
 
     `sampler` is "metric" (without weights; the same law) or "weights"; "H" needs weights. Cost per
     member and layer: n N² for "metric", n² N for "weights", and n² N n_L for "H".
 
-    >>> net = ResidualMLP([1, 50, 50, 50, 1], "linear", 0.0, [1.0, 0.75, 0.75, 1.0], skip=0.5)
+    >>> net = MLP([1, 50, 50, 50, 1], "linear", 0.0, [1.0, 0.75, 0.75, 1.0], skip=0.5)
     >>> found = measure_residual(net, np.ones((1, 1)), members=40000, seed=1, tensors=("V",))
     >>> found.V.value.ravel()[1:3].round(1).tolist()    # 2(1 − γ⁴) and twice that, order 1/n
     [1.9, 3.8]
@@ -91,7 +92,7 @@ class ResidualJob:
 
     kind: ClassVar[str] = "residual"
 
-    network: ResidualMLP
+    network: MLP
     x: Float[np.ndarray, "samples n_0"]
     K: Float[np.ndarray, "layer a b"]
     seed: int
@@ -102,7 +103,7 @@ class ResidualJob:
     @classmethod
     def of(
         cls,
-        network: ResidualMLP,
+        network: MLP,
         x: Float[np.ndarray, "samples n_0"],
         *,
         seed: int,
@@ -124,27 +125,39 @@ class ResidualJob:
             if gamma != 0.0 and network.widths[layer] < 2:
                 allowed = "statistics of two distinct neurons need n ≥ 2"
                 raise InvalidValueError(f"n_{layer} of widths", network.widths[layer], allowed)
-        samples, widest = inputs.shape[0], max(network.widths[1:])
-        numbers = samples * (samples + widest)
-        if sampler == "weights":
-            numbers += network.number_of_parameters
-        if "H" in tensors:
-            numbers += samples * network.widths[-1] * sum(network.widths)
-        chunk = int(np.clip(_CHUNK_NUMBERS // numbers, 1, _LARGEST_CHUNK))
-        K = residual_kernels(network, inputs).K
-        return cls(network, inputs, K, seed, tuple(tensors), sampler, chunk)
+        K = frozen_kernels(network, inputs).K
+        job = cls(network, inputs, K, seed, tuple(tensors), sampler, 1)
+        return job.in_chunks(job.smallest_chunk)
 
-    def run_chunk(self, first: int, size: int) -> dict[str, np.ndarray | Moments]:
-        """Sums over the members `first` … `first` + `size` − 1; whole chunks are computed."""
-        rows = self._compute(first)
-        return {
-            name: Moments.from_samples(values[:size], order=1, first=first)
-            for name, values in rows.items()
-        }
+    def in_chunks(self, members: int) -> ResidualJob:
+        """The same ensemble in chunks of `members`."""
+        return replace(self, chunk_members=members)
+
+    @property
+    def smallest_chunk(self) -> int:
+        """Members that are computed at once so that they stay in the cache."""
+        network, samples = self.network, self.x.shape[0]
+        numbers = samples * (samples + max(network.widths[1:]))
+        if self.sampler == "weights":
+            numbers += network.number_of_parameters
+        if "H" in self.tensors:
+            numbers += samples * network.widths[-1] * sum(network.widths)
+        return int(np.clip(_CHUNK_NUMBERS // numbers, 1, _LARGEST_CHUNK))
+
+    def run_chunk(self, first: int, size: int) -> dict[str, Moments]:
+        """Sums over the members `first` … `first` + `size` − 1; whole batches are computed."""
+        batch = even_batch(self.chunk_members, self.smallest_chunk)
+        sums: dict[str, Moments] = {}
+        for start in range(first, first + size, batch):
+            for name, values in self._compute(start, batch).items():
+                rows = values[: first + size - start]
+                moments = Moments.from_samples(rows, order=1, first=start)
+                sums[name] = sums[name].merge(moments) if name in sums else moments
+        return sums
 
     @float64
-    def _compute(self, first: int) -> dict[str, np.ndarray]:
-        numbers = np.arange(first, first + self.chunk_members, dtype=np.uint32)
+    def _compute(self, first: int, size: int) -> dict[str, np.ndarray]:
+        numbers = np.arange(first, first + size, dtype=np.uint32)
         key, wants_H = jax.random.key(self.seed), "H" in self.tensors
         found = _members(
             self.network, self.sampler, wants_H, jnp.asarray(self.x), jnp.asarray(self.K), key,
@@ -180,7 +193,7 @@ class ResidualJob:
             found = mean(count, sums)[:, pairs + pairs**2 :].reshape(-1, pairs, samples)
             return n[:, None, None] * found
 
-        made = {"G": (metric, (1,)), "G1": (shift, (1,)), "V": (vertex, (1, 3)), "T": (odd, (1,))}
+        made = {"G": (metric, (1,)), "G1": (shift, (1,)), "V": (vertex, (1, 3)), "odd": (odd, (1,))}
         found: dict[str, Estimate] = {}
         for name in self.tensors:
             if name == "H":
@@ -207,7 +220,7 @@ class ResidualJob:
         """The job that wrote `text` and `arrays`."""
         table = tomllib.loads(text)["residual"]
         return cls(
-            network=ResidualMLP.from_toml(text),
+            network=MLP.from_toml(text),
             x=np.asarray(arrays["x"]),
             K=np.asarray(arrays["K"]),
             seed=int(table["seed"]),
@@ -222,7 +235,7 @@ class ResidualJob:
             "G": ("layer", "a", "b"),
             "G1": ("layer", "a", "b"),
             "V": ("layer", "a", "b", "c", "d"),
-            "T": ("layer", "a", "b", "c"),
+            "odd": ("layer", "a", "b", "c"),
             "H": ("a", "b"),
             "x": ("a", "input"),
             "K": ("layer", "a", "b"),
@@ -247,7 +260,7 @@ def _expanded(estimate: Estimate, axes: tuple[int, ...]) -> Estimate:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _members(
-    network: ResidualMLP,
+    network: MLP,
     sampler: str,
     wants_H: bool,
     x: Array,
@@ -262,7 +275,7 @@ def _members(
         params = network.draw(own, dtype=jnp.float64)
         found = {"fields": _rows(network, K, _with_weights(network, params, x))}
         if wants_H:
-            H = network_ntk(_with_skips(network), params, x)
+            H = network_ntk(network, params, x)
             a, b = pair_indices(x.shape[0])
             found["H"] = jnp.mean(jnp.diagonal(H, axis1=2, axis2=3), axis=-1)[a, b]
         return found
@@ -270,17 +283,12 @@ def _members(
     return jax.vmap(member)(numbers)
 
 
-def _with_skips(network: ResidualMLP) -> MLP:
-    p = network.plain
-    return MLP(p.widths, p.activation, p.C_b, p.C_W, p.lambda_b, p.lambda_W, skip=network.skip)
-
-
-def _with_weights(network: ResidualMLP, params: Params, x: Array) -> list[Array]:
+def _with_weights(network: MLP, params: Params, x: Array) -> list[Array]:
     """z of the hidden layers as (samples, n), from real weights."""
     return list(network.preactivations(params, x)[:-1])
 
 
-def _without_weights(network: ResidualMLP, start: Array, key: Array) -> list[Array]:
+def _without_weights(network: MLP, start: Array, key: Array) -> list[Array]:
     """The same law by z' = γz + √Ĝ ε."""
     found: list[Array] = []
     for index in range(network.depth - 1):
@@ -292,13 +300,13 @@ def _without_weights(network: ResidualMLP, start: Array, key: Array) -> list[Arr
     return found
 
 
-def _metric(network: ResidualMLP, index: int, z: Array) -> Array:
+def _metric(network: MLP, index: int, z: Array) -> Array:
     """Ĝ of layer `index` + 1 from the preactivations below it."""
-    signal, plain = network.activation(z), network.plain
-    return plain.C_b[index] + plain.C_W[index] / z.shape[1] * (signal @ signal.T)
+    signal = network.activation(z)
+    return network.C_b[index] + network.C_W[index] / z.shape[1] * (signal @ signal.T)
 
 
-def _rows(network: ResidualMLP, K: Array, fields: list[Array]) -> Array:
+def _rows(network: MLP, K: Array, fields: list[Array]) -> Array:
     """Per layer: E_i[d_A], E_{i≠k}[d_A d_B] and γE_{i≠k}[d_A z_k], with d = h − K; (layer, …)."""
     samples = K.shape[1]
     a, b = pair_indices(samples)

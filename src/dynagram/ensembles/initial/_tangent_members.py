@@ -19,6 +19,7 @@ from dynagram._precision import float64
 from dynagram.ensembles.initial._batches import check_integers
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.observables.tangents._ddntk import network_ddntk_patterns, output_pairs
 from dynagram.observables.tangents._dntk import network_dntk
 from dynagram.observables.tangents._ntk import network_ntk
@@ -141,6 +142,7 @@ def largest_batch(network: MLP, samples: int, parts: tuple[str, ...]) -> int:
 
 def check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
     """Refuse tensors that do not exist, or not for this network."""
+    require_plain(network, "the tangent tensors of an ensemble")
     unknown = [name for name in tensors if name not in TENSORS]
     if unknown or len(tensors) == 0:
         raise InvalidValueError("tensors", tensors, f"expected some of {', '.join(TENSORS)}")

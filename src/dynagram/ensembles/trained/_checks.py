@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from dynagram.ensembles.trained._batches import check_data_function
-from dynagram.ensembles.trained._gradient import Network, plain
 from dynagram.ensembles.trained._losses import checked_targets
 from dynagram.ensembles.trained._observe import Observables, needs_inputs
 from dynagram.ensembles.trained._specification import Training, imported
@@ -17,9 +16,9 @@ from dynagram.networks import Layer, Params, check_inputs
 from dynagram.observables.tangents._signals import check_differentiable
 
 
-def check_training(network: Network, training: Training) -> None:
+def check_training(network: MLP, training: Training) -> None:
     """Whether this network can be trained so."""
-    check_differentiable(plain(network), 1, "gradient descent")
+    check_differentiable(network, 1, "gradient descent")
     depth = network.depth
     if training.fixed and training.fixed[-1] > depth:
         raise InvalidValueError("fixed", training.fixed[-1], f"the network has {depth} layers")
@@ -28,7 +27,7 @@ def check_training(network: Network, training: Training) -> None:
 
 
 def checked_data(
-    network: Network, training: Training, x: Any, y: Any, data: Any
+    network: MLP, training: Training, x: Any, y: Any, data: Any
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The training set as float64 (N, n_0) and (N, n_L), or None twice where `data` makes it."""
     n_0, n_L = network.widths[0], network.widths[-1]
@@ -58,7 +57,7 @@ def checked_seed(seed: object) -> int:
     return int(seed)
 
 
-def checked_parameters(network: Network, parameters: Any) -> Params | None:
+def checked_parameters(network: MLP, parameters: Any) -> Params | None:
     """Parameters of several members as NumPy arrays with the members first."""
     if parameters is None:
         return None

@@ -17,7 +17,6 @@ from jaxtyping import Array
 
 from dynagram.ensembles.trained._batches import Batch, Stream
 from dynagram.ensembles.trained._gradient import (
-    Network,
     Packed,
     joined,
     loss_function,
@@ -52,7 +51,7 @@ class _State(NamedTuple):
 
 
 def descend(
-    network: Network,
+    network: MLP,
     training: Training,
     stream: Stream,
     observe: Observe,

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from dynagram._precision import float64
-from dynagram.ensembles.trained._gradient import Network
 from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.ensembles.trained._observe import member_ntk
 from dynagram.networks import Params
@@ -76,7 +75,7 @@ def _cause(job: TrainingJob, member: int) -> str:
 
 
 @float64
-def _largest_eigenvalue(network: Network, params: Params, x: np.ndarray) -> float:
+def _largest_eigenvalue(network: MLP, params: Params, x: np.ndarray) -> float:
     kernel = np.asarray(
         member_ntk(network, jax.tree.map(jax.numpy.asarray, params), jax.numpy.asarray(x))
     )

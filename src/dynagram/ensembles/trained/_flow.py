@@ -17,7 +17,6 @@ from jaxtyping import Array
 from dynagram.ensembles.trained._batches import Batch
 from dynagram.ensembles.trained._descent import Observe, Result
 from dynagram.ensembles.trained._gradient import (
-    Network,
     Packed,
     joined,
     loss_function,
@@ -35,7 +34,7 @@ TOLERANCES = {"float64": (1e-6, 1e-9), "float32": (1e-4, 1e-6)}
 
 
 def flow(
-    network: Network, training: Training, batch: Batch, observe: Observe, params: Params
+    network: MLP, training: Training, batch: Batch, observe: Observe, params: Params
 ) -> Result:
     """Move a group of members along the flow from `params`, members first; traceable."""
     trained, kept = split(jax.vmap(packed)(params), training.fixed)

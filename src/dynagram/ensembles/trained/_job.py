@@ -18,7 +18,6 @@ from dynagram.ensembles.trained import _checks as checks
 from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._descent import Result
-from dynagram.ensembles.trained._gradient import Network
 from dynagram.ensembles.trained._observe import (
     Observables,
     ObservablesLike,
@@ -39,7 +38,7 @@ from dynagram.ensembles.trained._specification import (
 )
 from dynagram.ensembles.trained._sums import reshaped, sums_of
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params, ResidualMLP, check_inputs
+from dynagram.networks import MLP, Params, check_inputs
 from dynagram.results._estimate import Estimate, Moments
 
 _DIMS = {
@@ -81,7 +80,7 @@ class TrainingJob:
 
     kind: ClassVar[str] = "training"
 
-    network: Network
+    network: MLP
     training: Training
     x: Float[np.ndarray, "samples n_0"] | None
     y: Float[np.ndarray, "samples n_L"] | None
@@ -97,7 +96,7 @@ class TrainingJob:
 
     def __init__(
         self,
-        network: Network,
+        network: MLP,
         training: Training,
         x: Inputs = None,
         y: Targets = None,
@@ -278,7 +277,7 @@ class TrainingJob:
         """The job that `to_toml` and `arrays` describe."""
         tables = tomllib.loads(text)
         request = dict(tables["ensemble"])
-        network = (ResidualMLP if "skip" in tables["network"] else MLP).from_toml(text)
+        network = MLP.from_toml(text)
         names, sources = request.pop("observables"), request.pop("sources")
         parameters = None
         if "start_b1" in arrays:

@@ -6,16 +6,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.trained._gradient import Network, rates
 from dynagram.ensembles.trained._losses import loss_value
 from dynagram.ensembles.trained._specification import Training, imported
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Params
-from dynagram.observables.tangents._ntk import function_ntk, network_ntk
+from dynagram.observables.tangents._ntk import network_ntk
 
 BUILT_IN = ("loss", "outputs", "norms", "ntk")
 # Names of arrays that a run holds besides the observables.
@@ -79,7 +77,7 @@ def needs_inputs(source: str | Observable) -> bool:
 
 
 def measured(
-    network: Network, training: Training, source: str | Observable
+    network: MLP, training: Training, source: str | Observable
 ) -> Callable[[Params, Any, Array, Array], Array]:
     """(params, test inputs, x, y) → the observable of one member; `x`, `y` are for the loss."""
 
@@ -109,10 +107,6 @@ def norms(params: Params) -> Float[Array, "layer 2"]:
     return jnp.stack([jnp.stack([size(layer.b), size(layer.W)]) for layer in params])
 
 
-def member_ntk(network: Network, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
+def member_ntk(network: MLP, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
     """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
-    if isinstance(network, MLP):
-        return network_ntk(network, params, x)
-    factors = [rate for pair in rates(network) for rate in pair]
-    tree = jax.tree.unflatten(jax.tree.structure(params), factors)
-    return function_ntk(network.apply, params, x, tree)
+    return network_ntk(network, params, x)

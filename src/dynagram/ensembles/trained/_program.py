@@ -15,7 +15,6 @@ from dynagram.ensembles.trained import _batches as batches
 from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._descent import Result, descend
 from dynagram.ensembles.trained._flow import flow
-from dynagram.ensembles.trained._gradient import Network, plain
 from dynagram.ensembles.trained._observe import Observables, measured
 from dynagram.ensembles.trained._specification import Training
 from dynagram.networks import MLP, Params
@@ -30,15 +29,14 @@ _DRAWN_NUMBERS = 2**16
 Shape = tuple[int, ...] | None
 
 
-def drawn_parameters(network: Network, seed: int, first: int, size: int) -> Params:
+def drawn_parameters(network: MLP, seed: int, first: int, size: int) -> Params:
     """Initial parameters of the members `first`, … in float64, the same in both precisions.
 
     They are the members of every other ensemble of this network and seed.
     """
-    mlp = plain(network)
-    block = int(np.clip(_DRAWN_NUMBERS // mlp.number_of_parameters, 1, _DRAWN_MEMBERS))
+    block = int(np.clip(_DRAWN_NUMBERS // network.number_of_parameters, 1, _DRAWN_MEMBERS))
     # Networks that differ in what a draw does not depend on share the program.
-    drawing = MLP(mlp.widths, "linear", mlp.C_b, mlp.C_W)
+    drawing = MLP(network.widths, "linear", network.C_b, network.C_W)
     numbers = range(first // block, -(-(first + size) // block))
     blocks = [_drawn_block(drawing, seed, number, block) for number in numbers]
     skipped = first % block
@@ -52,7 +50,7 @@ def drawn_keys(seed: int, first: int, size: int) -> Array:
 
 @functools.lru_cache(maxsize=16)
 def compiled_program(
-    network: Network,
+    network: MLP,
     training: Training,
     observables: Observables,
     data: batches.DataFunction | None,
@@ -76,7 +74,7 @@ def compiled_program(
 
 
 def group_program(
-    network: Network,
+    network: MLP,
     training: Training,
     observables: Observables,
     data: batches.DataFunction | None,
@@ -111,7 +109,7 @@ def group_program(
 
 
 def observed_shapes(
-    network: Network, training: Training, observables: Observables, probe: np.ndarray | None
+    network: MLP, training: Training, observables: Observables, probe: np.ndarray | None
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the observables of one member at one step, without computing them."""
     dtype = training.dtype
@@ -125,7 +123,7 @@ def observed_shapes(
         }
 
 
-def _abstract_params(network: Network, dtype: str, members: tuple[int, ...]) -> Any:
+def _abstract_params(network: MLP, dtype: str, members: tuple[int, ...]) -> Any:
     layers = jax.eval_shape(lambda: network.draw(jax.random.key(0), dtype))
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*members, *a.shape), dtype), layers)
 

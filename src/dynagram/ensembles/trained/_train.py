@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 
 from dynagram.ensembles.trained._failures import Failure as Failure
 from dynagram.ensembles.trained._failures import explained
-from dynagram.ensembles.trained._gradient import Network
 from dynagram.ensembles.trained._job import Data, Inputs, Targets
 from dynagram.ensembles.trained._job import TrainingJob as TrainingJob
 from dynagram.ensembles.trained._observe import ObservablesLike
@@ -78,7 +77,7 @@ class TrainedEnsemble:
 
 
 def train_ensemble(
-    network: Network,
+    network: MLP,
     training: Training,
     x: Inputs = None,
     y: Targets = None,

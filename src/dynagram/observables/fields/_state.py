@@ -28,7 +28,7 @@ from dynagram.networks import (
     check_inputs,
 )
 from dynagram.networks._checks import require_plain
-from dynagram.networks._model import as_reals
+from dynagram.networks._model import as_reals, takes_model
 from dynagram.observables.tangents._signals import Signals, check_differentiable, network_signals
 
 # At run time the arguments are validated by hand, with clearer messages.
@@ -92,6 +92,7 @@ class Fields:
         return self.network.lambda_W[layer - 1] / self.network.widths[layer - 1]
 
 
+@takes_model
 @float64
 def fields(model: Model, x: object) -> Fields:
     """The fields of a network with one output.

@@ -17,9 +17,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram._precision import own_precision
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables._nulls import Alignment, Null
 from dynagram.observables.tangents._signals import check_differentiable, network_gradients
 
@@ -27,6 +27,7 @@ _ROTATIONS = 16
 _NUMBERS_AT_ONCE = 2**24
 
 
+@takes_model
 def backward_covariances(model: Model, x: np.ndarray) -> tuple[Float[np.ndarray, "n_l n_l"], ...]:
     """S^(ℓ) = (1/M) Σ_a J^(ℓ)_aᵀ J^(ℓ)_a of every layer, in batches.
 
@@ -48,23 +49,19 @@ def backward_covariances(model: Model, x: np.ndarray) -> tuple[Float[np.ndarray,
     rows = max(1, _NUMBERS_AT_ONCE // (network.widths[-1] * sum(network.widths)))
     totals = [np.zeros((n, n)) for n in network.widths[1:]]
     for start in range(0, len(x), rows):
-        J = _jacobians(model, x[start : start + rows])
+        J = _jacobians(network, model.params, x[start : start + rows])
         for total, of_layer in zip(totals, J, strict=True):
             flat = np.asarray(of_layer, dtype=np.float64).reshape(-1, of_layer.shape[-1])
             total += flat.T @ flat
     return tuple(total / len(x) for total in totals)
 
 
-@own_precision
-def _jacobians(model: Model, x: np.ndarray) -> tuple[Array, ...]:
-    return _compiled_jacobians(model.network, model.params, x)
-
-
 @functools.partial(jax.jit, static_argnums=0)
-def _compiled_jacobians(network: Architecture, params: Params, x: ArrayLike) -> tuple[Array, ...]:
+def _jacobians(network: Architecture, params: Params, x: ArrayLike) -> tuple[Array, ...]:
     return network_gradients(network, params, x).J
 
 
+@takes_model
 def agop(model: Model, x: np.ndarray) -> tuple[Float[np.ndarray, "n n"], ...]:
     """AGOP of what enters every weight matrix, the first being that of the inputs.
 

@@ -16,8 +16,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
-from dynagram._precision import own_precision
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._dntk import along, at_zero, directions, over_directions
 from dynagram.observables.tangents._ntk import (
     Function,
@@ -78,7 +78,7 @@ def output_pairs(outputs: int) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarra
     return i, j
 
 
-@own_precision
+@takes_model
 def ddntk(model: Model, x: ArrayLike) -> DDNTK:
     """Both ddNTKs of a network's output.
 
@@ -102,7 +102,7 @@ def ddntk(model: Model, x: ArrayLike) -> DDNTK:
     return network_ddntk(model.network, model.params, x)
 
 
-@own_precision
+@takes_model
 def ddntk_patterns(model: Model, x: ArrayLike) -> DDNTKPatterns:
     """The entries of the ddNTKs whose means are R, S, T and U over n_{L-1} (∞.11), (∞.12).
 

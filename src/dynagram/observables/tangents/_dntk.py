@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram._precision import own_precision
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._ntk import (
     Function,
     between,
@@ -33,7 +33,7 @@ from dynagram.observables.tangents._signals import (
 )
 
 
-@own_precision
+@takes_model
 def dntk(model: Model, x: ArrayLike) -> Float[Array, "N N N n_L n_L n_L"]:
     """The dNTK of a network's output.
 

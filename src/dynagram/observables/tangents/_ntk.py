@@ -19,9 +19,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram._precision import own_precision
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._signals import (
     Gradients,
     check_differentiable,
@@ -37,7 +37,7 @@ _NUMBERS_AT_ONCE = 2**24
 Function = Callable[[Any, Any], Array]
 
 
-@own_precision
+@takes_model
 def ntk(model: Model, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
     """The NTK of a network's output: the sum of `ntk_terms`.
 
@@ -59,7 +59,7 @@ def ntk(model: Model, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
     return network_ntk(model.network, model.params, x)
 
 
-@own_precision
+@takes_model
 def ntk_terms(model: Model, x: ArrayLike) -> Float[Array, "layer N N n_L n_L"]:
     """What the parameters of each layer add to `ntk`, by (8.7), (8.16)-(8.18).
 
@@ -81,7 +81,7 @@ def ntk_terms(model: Model, x: ArrayLike) -> Float[Array, "layer N N n_L n_L"]:
     return _terms(model.network, model.params, x)
 
 
-@own_precision
+@takes_model
 def ntk_of_layers(model: Model, x: ArrayLike) -> tuple[Float[Array, "N N n_l n_l"], ...]:
     """The NTKs of all layers' preactivations, by the forward equation (8.12).
 

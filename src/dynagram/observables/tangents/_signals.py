@@ -1,9 +1,9 @@
 """Forward and backward signals of one network, and the gradients they make up (8.16)-(8.18).
 
-u^(0) = x, u^(ℓ) = σ(z^(ℓ)); J^(ℓ)_ij;a = dz^(L)_i;a/dz^(ℓ)_j;a and B^(ℓ)_ij;a = dz^(L)_i;a/du^(ℓ)_j;a.
-B^(ℓ) = J^(ℓ+1) W^(ℓ+1) and J^(ℓ) = B^(ℓ) σ'(z^(ℓ)) + γ J^(ℓ+1), with the skip γ of layer ℓ+1. Output
-i of sample a has the gradient dz/db^(ℓ) = J^(ℓ)_i;a and dz/dW^(ℓ) = J^(ℓ)_i;a ⊗ u^(ℓ-1)_a: two
-vectors per layer stand for a matrix, and no array of the size of the parameters is needed.
+u^(0) = x, u^(ℓ) = σ(z^(ℓ)); J^(ℓ)_ij;a = dz^(L)_i;a/dz^(ℓ)_j;a; B^(ℓ)_ij;a = dz^(L)_i;a/du^(ℓ)_j;a.
+With the skip γ of layer ℓ+1, B^(ℓ) = J^(ℓ+1) W^(ℓ+1) and J^(ℓ) = B^(ℓ) σ'(z^(ℓ)) + γ J^(ℓ+1).
+Output i of sample a has the gradient dz/db^(ℓ) = J^(ℓ)_i;a and dz/dW^(ℓ) = J^(ℓ)_i;a ⊗ u^(ℓ-1)_a:
+two vectors per layer stand for a matrix; no array of the size of the parameters is needed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from dynagram._precision import own_precision
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 
 
 class Gradients(NamedTuple):
@@ -60,7 +60,7 @@ Moves = Sequence[tuple[Array, Gradients]]
 OUTPUT_AXES: Any = Gradients(None, 0)  # pyright: ignore[reportArgumentType]
 
 
-@own_precision
+@takes_model
 def signals(model: Model, x: ArrayLike) -> Signals:
     """One forward and one backward pass of a network.
 
@@ -82,7 +82,7 @@ def signals(model: Model, x: ArrayLike) -> Signals:
     return network_signals(model.network, model.params, x)
 
 
-@own_precision
+@takes_model
 def gradients(model: Model, x: ArrayLike) -> Gradients:
     """The gradients ∇z^(L) of all outputs of all samples, in factors.
 

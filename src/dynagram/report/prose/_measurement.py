@@ -12,15 +12,21 @@ _SIGMAS = 4.0  # from where on a measure is said to differ from its null
 _LINEARITY_STEP = 0.02
 
 
-def paragraph(found: Measurement) -> str:
-    """Result on the data, then linearity, tangent kernel, Gram, spectra, norms, dead units.
+def describe_measurement(found: Measurement) -> str:
+    """A measurement in one paragraph: result, linearity, tangent kernel, Gram, spectra, norms.
+
+    **Arguments:**
+
+    - `found`: what `measure` returned.
+
+    **Returns:** sentences on what stands out, each against its null.
 
     >>> import numpy as np
     >>> from dynagram import Data, Model, measure
     >>> rng = np.random.default_rng(0)
     >>> model = Model.of_matrices([rng.normal(size=(20, 5)), rng.normal(size=(2, 20))], "relu")
     >>> x = rng.normal(size=(80, 5))
-    >>> text = paragraph(measure(model, Data.of_classes(x, (x[:, 0] > 0).astype(int))))
+    >>> text = describe_measurement(measure(model, Data.of_classes(x, (x[:, 0] > 0).astype(int))))
     >>> text.startswith("On 80 samples the cross-entropy is")
     True
     """

@@ -92,7 +92,7 @@ def log_evidence(
         K = frozen_kernels(network, data.x, layers="last").K[0]
         kernel = training_kernel(K, posterior, x=data.x, y=data.y)
         return LogEvidence.of(kernel, data.y, network.width)
-    require_vertex(network)
+    require_vertex(network, "the evidence at order 1/n")
     accuracy = ACCURACY if accuracy is None else accuracy
     tensors = predict(network, data.x, accuracy=accuracy, seed=seed)
     kernel = training_kernel(tensors["K"][-1], posterior, x=data.x, y=data.y)
@@ -155,10 +155,12 @@ def log_predictive_density(
     return joint.value - observed.value
 
 
-def require_vertex(network: MLP) -> None:
+def require_vertex(network: MLP, what: str) -> None:
     """Refuse a network whose outputs are exactly Gaussian at any width, and one with skips."""
     if network.depth < 2:
         raise InvalidValueError(
-            "widths", network.widths, 'without a hidden layer there is no 1/n: order="infinite"'
+            "widths",
+            network.widths,
+            "without a hidden layer infinite width is exact: no 1/n",
         )
-    require_plain(network, 'the order 1/n of inference (order="infinite" takes skips)')
+    require_plain(network, what)

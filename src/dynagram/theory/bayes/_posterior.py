@@ -64,7 +64,7 @@ def posterior_outputs(
 
 
 def _finite(network: MLP, data: Data, posterior: Posterior, accuracy: float, seed: int) -> Outputs:
-    require_vertex(network)
+    require_vertex(network, 'the posterior at order 1/n (order="infinite" takes skips)')
     tensors = predict(network, data.inputs, accuracy=accuracy, seed=seed)
     K, N, width = tensors["K"][-1], data.x.shape[0], network.width
     kernel = _training_kernel(K, data, posterior)

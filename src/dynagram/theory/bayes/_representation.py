@@ -78,7 +78,7 @@ def representation_shift(
     array([2.5, 5. , 7.5])
     """
     data.check(network)
-    require_vertex(network)
+    require_vertex(network, "what observing targets does to hidden layers")
     samples, N = data.inputs, data.x.shape[0]
     accuracy = ACCURACY if accuracy is None else accuracy
     prediction = predict(network, samples, ("K", "V"), accuracy=accuracy, seed=seed)

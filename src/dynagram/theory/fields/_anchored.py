@@ -38,11 +38,18 @@ CARRIED = ("weights", "fields", "kernel")
 class AnchoredRun:
     """Prediction and truth after each step t = 1..steps; the anchors are at 0, k, 2k, …
 
-    `residual_error` is ‖r_predicted − r‖/‖r(anchor)‖ and `residual_change` the same of
-    r − r(anchor), what there was to predict; likewise, layer by layer and by Frobenius norms, for
-    u_ℓ (ℓ = 1..L) and b_ℓ (ℓ = 1..L-1), and for the outputs on unseen inputs, relative to the root
-    of their mean square at the anchor. `flips[t, ℓ-1]` counts the (α, i) that changed sign in
-    step t, `flipped` those whose sign differs from the anchor's.
+    **Arguments:**
+
+    - `every`, `carried`: k, and what the prediction carries along.
+    - `losses`, `predicted_losses`: after each step.
+    - `residual_error`: ‖r_predicted − r‖/‖r(anchor)‖.
+    - `residual_change`: the same of r − r(anchor), what there was to predict.
+    - `unseen_error`, `unseen_change`: likewise for the outputs on unseen inputs, relative to the
+        root of their mean square at the anchor.
+    - `u_error`, `u_change`, `b_error`, `b_change`: likewise, layer by layer and by Frobenius norms,
+        for u_ℓ (ℓ = 1..L) and b_ℓ (ℓ = 1..L-1).
+    - `flips`: [t, ℓ-1] counts the (α, i) that changed sign in step t.
+    - `flipped`: those whose sign differs from the anchor's.
     """
 
     every: int

@@ -31,6 +31,13 @@ PerLayer = tuple[Float[np.ndarray, "samples _"], ...]
 def loss_gradient(train: Fields, residual: Residual) -> tuple[Layer, ...]:
     """∂𝓛/∂(bias, W) of the hidden layers, exactly: (2/(MN)) Σ_β r^β z_ℓ^β (u_{ℓ-1}^β)ᵀ (83).
 
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+
+    **Returns:** a `Layer` per hidden layer.
+
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
     >>> loss_gradient(state, np.array([0.5]))[0].W.tolist()       # 2 r/(MN) = 0.5
@@ -52,6 +59,15 @@ def output_update(
 
     Exact for one hidden layer while no mask flips, else wrong by O(η²).
 
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** (samples,).
+
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
     >>> output_update(state, np.array([0.5]), eta=0.1).round(6).tolist()   # K = 5
@@ -65,6 +81,15 @@ def local_updates(
     train: Fields, residual: Residual, eta: float, others: Fields | None = None
 ) -> PerLayer:
     """δu_ℓ, ℓ = 1..L: what the layer's own weights do to u_ℓ, its input held fixed (150).
+
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer.
 
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
@@ -85,7 +110,15 @@ def activation_updates(
 ) -> PerLayer:
     """Δu_ℓ, ℓ = 1..L, to first order in η (152). Any activation, with a = σ'.
 
-    Cost per layer: M² n_ℓ for Q and its product, M n_ℓ n_{ℓ-1} for what comes from below.
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer. Cost per layer: M² n_ℓ for Q and its
+    product, M n_ℓ n_{ℓ-1} for what comes from below.
 
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> state = fields(fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))
@@ -108,6 +141,15 @@ def conjugate_updates(
     By the recursion Δb_ℓ = −(2η/M) Σ_β S^(ℓ+1)_αβ u_ℓ^β r^β + W^(ℓ+1)ᵀ(a_{ℓ+1} ⊙ Δb_{ℓ+1}),
     which is Σ_β 𝓜_ℓ^αβ u_ℓ^β r^β summed over β first, and holds with biases, too. It needs a
     fixed readout and slopes that stay while masks do: linear, ReLU, leaky ReLU or abs.
+
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer.
 
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> state = fields(fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))

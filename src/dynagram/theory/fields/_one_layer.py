@@ -28,9 +28,12 @@ from dynagram.theory.fields._descent import checked_targets, divergence
 class FieldRun:
     """Training and test curves that came from fields alone.
 
-    `losses[t]` is 𝓛 before step t, the last at the end; `outputs` and `unseen_outputs` are Ŷ(t),
-    `flips[t]` the number of (α, i) of the training set that changed sign in step t; `v` and
-    `unseen_v` are the preactivations at the end.
+    **Arguments:**
+
+    - `losses`: 𝓛 before each step, the last at the end.
+    - `outputs`, `unseen_outputs`: Ŷ(t).
+    - `flips`: the number of (α, i) of the training set that changed sign in each step.
+    - `v`, `unseen_v`: preactivations at the end.
     """
 
     losses: Float[np.ndarray, " steps_and_one"]
@@ -48,8 +51,17 @@ def simulate_one_layer(
 
     Uses v(0), the input overlaps and the targets; no weight enters. In float64 it equals `descend`
     to rounding, for any activation, η and number of steps. In float32 a preactivation near 0 may
-    take the other sign, and the runs part. Cost per step: (M + M') M N multiply-adds, where
-    weights cost 2 (M + M') n_0 N; memory (M + M')(M + steps + N) numbers.
+    take the other sign, and the runs part.
+
+    **Arguments:**
+
+    - `train`: fields of the training set at the start.
+    - `y`: targets (M,).
+    - `eta`, `steps`: η, and how many steps.
+    - `unseen`: fields of further inputs at the start.
+
+    **Returns:** `FieldRun`. Cost per step: (M + M') M N multiply-adds, where weights cost
+    2 (M + M') n_0 N; memory (M + M')(M + steps + N) numbers.
 
     >>> from dynagram.observables.fields import fields, fixed_readout
     >>> start = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))

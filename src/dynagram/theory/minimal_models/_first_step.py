@@ -72,7 +72,7 @@ def first_step(
     """
     rate = checked_number("eta", eta, "a step size must be > 0", positive=True)
     data.check(network)
-    require_vertex(network)
+    require_vertex(network, "the first step at order 1/n")
     inputs, targets, samples = data.x, data.y, data.inputs
     names = ("K", "Theta", "P", "Q")
     theory = predict(network, samples, names, accuracy=accuracy, seed=seed)

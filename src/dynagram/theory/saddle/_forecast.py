@@ -12,19 +12,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Model
+from dynagram.networks._model import takes_model
 from dynagram.observables._signal import LayerSignals, layer_signals, mean_slopes
-from dynagram.theory._regime import Judge, Regime
+from dynagram.results._regime import Judge, Regime
+from dynagram.results._table import Grid, short
 from dynagram.theory.saddle._classes import classify
 from dynagram.theory.saddle._surrogate import RTOL, LinearTask, surrogate_escape
 from dynagram.training import GradientDescent, Optax, Training
 from dynagram.training._losses import half_sum_factor
+
+if TYPE_CHECKING:
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
 
 FRACTION = 0.5
 COVERAGE = 0.9  # of the interval, as calibrated by the experiment saddle-forecast-calibration
@@ -73,6 +80,7 @@ class Forecast:
     - `interval`: contains it with 90 % probability.
     - `loss`, `escape_loss`: the loss that `Training` names, now and at the escape. With biases
         both are those of centred outputs and targets.
+    - `names`: what the weight matrices are called.
     - `bottleneck`: the small layers, from 1.
     - `scales`, `nonlinearity`: as in `LayerSignals`.
     - `stages`: the number of separate escapes a linear network would make, one per singular value
@@ -85,6 +93,7 @@ class Forecast:
     interval: tuple[float, float] | None
     loss: float
     escape_loss: float
+    names: tuple[str, ...]
     bottleneck: tuple[int, ...]
     scales: tuple[float, ...]
     nonlinearity: tuple[float, ...]
@@ -108,7 +117,34 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, for JSON."""
-        return {"plateau": self.plateau, "reasons": self.reasons, "r": self.r} | asdict(self)
+        plain = {"plateau": self.plateau, "reasons": self.reasons, "r": self.r} | asdict(self)
+        return plain | {"regime": self.regime.to_dict()}
+
+    def summary(self) -> Grid:
+        """The layers, with what rescaling each of them would do."""
+        rows = []
+        for index, scale in enumerate(self.scales):
+            is_hidden = index < len(self.nonlinearity)
+            other = self.counterfactuals[index] if self.counterfactuals else None
+            rows.append(
+                (
+                    str(index + 1),
+                    self.names[index],
+                    short(scale, 3),
+                    "yes" if index + 1 in self.bottleneck else "",
+                    f"{self.nonlinearity[index]:.1%}" if is_hidden else "–",
+                    "" if other is None else f"{other.escape_step:.0f} (× {other.factor:g})",
+                )
+            )
+        headings = ("layer", "name", "scale", "bottleneck", "nonlinear", "escape if scaled")
+        return Grid(headings, tuple(rows), self.reasons)
+
+    def table(self) -> Table:
+        """A rich table of the layers."""
+        return self.summary().rich()
+
+    def _repr_html_(self) -> str:
+        return self.summary().html(repr(self))
 
     def __repr__(self) -> str:
         if self.escape_step is None:
@@ -116,6 +152,7 @@ class Forecast:
         return f"Forecast(escape in {self.escape_step:.0f} steps, bottleneck {self.bottleneck})"
 
 
+@takes_model
 def forecast(
     model: Model,
     data: Data,
@@ -195,6 +232,7 @@ def forecast(
         interval=interval,
         loss=unit * present,
         escape_loss=unit * (present + fraction * (task.minimum - present)),
+        names=tuple(model.name_of(layer) for layer in range(1, model.network.depth + 1)),
         bottleneck=state.bottleneck,
         scales=state.scales,
         nonlinearity=state.nonlinearity,
@@ -364,10 +402,11 @@ def _judge_signal(
         f"{unit * present:.4g} against {unit * silent:.4g} of a silent network",
     )  # fmt: skip
     if stages == 0:
-        judge.level = 2
-        judge.reasons.append(
+        share = null / max(task.power, 1e-300)
+        judge.object(
+            2,
             "the targets show no linear signal beyond chance in this batch "
-            f"(threshold {null / max(task.power, 1e-300):.0%} of their power)"
+            f"(threshold {share:.0%} of their power)",
         )
 
 
