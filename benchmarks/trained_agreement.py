@@ -14,7 +14,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from dynagram.theory.training._finite import predict_trained
 
 from dynagram.ensembles.trained._measure import measure_trained
 from dynagram.networks import MLP
@@ -85,7 +84,10 @@ def run(case, members, seed):
     """Predicted and measured coefficients of 1/n of one case."""
     widths = case[6]
     network, x, y, how = setting(case, widths[-1])
-    theory = predict_trained(network, x, y, TESTS, accuracy=1e-5, **how)
+    algorithms = {"flow": GradientFlow, "two-step": TwoStep}
+    name, eta = how["algorithm"], how["eta"]
+    algorithm = GradientDescent(eta) if name == "gd" else algorithms[name]()
+    theory = predict_outputs(network, Data(x, y, TESTS), Training(algorithm), accuracy=1e-5)
     rows = []
     for n in widths:
         network, x, y, how = setting(case, n)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from dynagram.data import check_targets
+from dynagram.data._data import check_targets
 from dynagram.results._outputs import Outputs
 
 
