@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.data import Data
+from dynagram.data._data import check_inputs
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP
 from dynagram.training import GradientFlow, Posterior, Training
 
 # Below this share of the variance an input is a linear function of others, to rounding.

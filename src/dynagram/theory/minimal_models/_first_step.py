@@ -15,7 +15,8 @@ from jaxtyping import Float
 
 from dynagram.data import Data
 from dynagram.gaussian._families import TwoPoint
-from dynagram.networks import MLP, checked_number
+from dynagram.networks import MLP
+from dynagram.networks._checks import checked_number
 from dynagram.theory._predict import predict
 from dynagram.theory.bayes._evidence import require_vertex
 

@@ -15,7 +15,8 @@ from jaxtyping import Float
 
 from dynagram._precision import float64
 from dynagram.data import Data
-from dynagram.networks import Model, check_inputs
+from dynagram.data._data import check_inputs
+from dynagram.networks import Model
 from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
 from dynagram.theory.minimal_models._nearly_kernel import nearly_kernel_prediction

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from dynagram._precision import float64
 from dynagram.errors import AccuracyError, InvalidValueError
-from dynagram.networks import checked_number
+from dynagram.networks._checks import checked_number
 from dynagram.training import loss_gradient
 from dynagram.training._losses import check_loss, check_loss_targets
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import checked_number
+from dynagram.networks._checks import checked_number
 from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 from dynagram.training._schedule import check_steps
 

@@ -14,8 +14,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from dynagram.data import Data
+from dynagram.data._data import check_inputs
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._outputs import infinite_outputs
 from dynagram.training import GradientFlow, Training

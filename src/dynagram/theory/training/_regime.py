@@ -61,8 +61,8 @@ def trained_regime(
 def own_regime(
     training: InfiniteTraining,
     limit: FrozenMoment,
-    outputs: Float[np.ndarray, "sample outputs"],
-    parts: Means,
+    outputs: Float[np.ndarray, "entry 1"],
+    parts: dict[str, Float[np.ndarray, " entry"]],
     order: str,
 ) -> Regime:
     """The regime of one network's outputs: what its differentials add to the linearised ones."""

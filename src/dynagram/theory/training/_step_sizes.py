@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import checked_number
+from dynagram.networks._checks import checked_number
 
 
 @dataclass(frozen=True, eq=False)
