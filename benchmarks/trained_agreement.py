@@ -14,11 +14,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
-
 from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.theory.training._finite import predict_trained
+
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
 
 HERE = Path(__file__).parent
 PER_LAYER = {

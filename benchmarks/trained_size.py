@@ -12,9 +12,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from dynagram.theory.training._finite import predict_trained
 
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
 
 
 def measured(samples, depth):

@@ -1,10 +1,10 @@
 """What trained networks output: infinite width, the first 1/n correction, and 512 trained ones."""
 
 import numpy as np
-
 from dynagram.ensembles.trained._measure import measure_trained
-from dynagram.networks import MLP
 from dynagram.theory.training._finite import predict_trained
+
+from dynagram.networks import MLP
 
 network = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
 x, y = np.array([[1.0, -0.4, 0.7]]), np.array([[0.9]])

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from dynagram.ensembles.trained._measure import measure_trained
-from dynagram.networks import MLP
-from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._finite import predict_trained
 from dynagram.theory.training._in_time import predict_in_time
+
+from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 
 TRAIN = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 TARGETS = np.array([[0.9, -0.45], [-0.6, 0.7]])

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from dynagram.theory.training._finite import predict_trained
+from dynagram.theory.training._in_time import predict_in_time
 from typer.testing import CliRunner
 
 from dynagram.cli import app
 from dynagram.ensembles.trained import _measure as trained
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._in_time import predict_in_time
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])

@@ -308,4 +308,4 @@ def test_kinks(getkey):
     assert_close(dntk(Model(net, params), x), forward_equations(net, params, x)[1])
     for function in (ddntk, ddntk_patterns):
         with pytest.raises(InvalidValueError, match="step size behind the ddNTK .* σ' jumps"):
-            function(net, params, x)
+            function(Model(net, params), x)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Layer, Model
 from dynagram.observables.tangents import (
     function_ntk,
@@ -205,6 +205,11 @@ def test_bad_requests_are_refused(getkey):
         ntk(Model(net, params), x[:, :2])
     with pytest.raises(InvalidValueError, match="number of layers"):
         ntk(Model(net, params[:1]), x)
+
+
+def test_a_specification_is_no_model():
+    with pytest.raises(InvalidTypeError, match="model = 'MLP': expected a Model"):
+        ntk(network("tanh"), np.eye(4))
 
 
 def test_where_derivatives_exist():

@@ -25,6 +25,7 @@ from dynagram.cli._plateaus import plateaus
 from dynagram.cli._predict import predict
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
+from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.errors import DynagramError
 
@@ -72,6 +73,7 @@ for command in (
     predict,
     simulate,
     compare,
+    train,
     train_predict,
     measure,
     escape,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +21,10 @@ from dynagram.results._files import plain as plain
 from dynagram.results._table import short as short
 
 if TYPE_CHECKING:
+    from dynagram.ensembles.engine._progress import Progress
     from dynagram.results._result import Result
 else:
-    Result = object  # imported when a command runs, so that --help stays quick
+    Progress = Result = object  # imported when a command runs, so that --help stays quick
 
 T = TypeVar("T", int, float)
 
@@ -78,21 +81,51 @@ def tell(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(words: str, total: int) -> Iterator[Callable[[int, int], object]]:
-    """A bar on stderr when that is a terminal, nothing otherwise; yields `update(done, total)`."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def progress_bar(
+    words: str, unit: str = "members"
+) -> Iterator[Callable[[Progress], object] | None]:
+    """A bar on stderr with the rate, the time left and the worst error; None if no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
 
-    bar = Progress(
-        TextColumn(words),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
+    columns = (
+        rich.TextColumn(words),
+        rich.BarColumn(),
+        rich.TextColumn(f"{{task.completed:.0f}} {unit}, {{task.fields[rate]}}/s"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[error]}"),
     )
-    with bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="–", error="")
+        state: dict[str, Any] = {"start": None, "seen": 0.0}
+
+        def update(progress: Progress) -> None:
+            now = time.monotonic()
+            if state["start"] is None:  # chunks read back from a stored run took no time
+                state["start"] = now, progress.done
+            since, base = state["start"]
+            rate = (progress.done - base) / (now - since) if now > since else 0.0
+            bar.update(task, completed=progress.done, rate=_rate_text(rate))
+            if now - state["seen"] > 1.0:  # the error costs a jackknife
+                state["seen"] = now
+                bar.update(task, total=progress.expected, error=_error_text(progress))
+
+        yield update
+
+
+def _rate_text(rate: float) -> str:
+    if rate == 0.0:
+        return "–"
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def _error_text(progress: Progress) -> str:
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    if progress.worst is None or not math.isfinite(progress.worst.value):
+        return failed.removeprefix(", ")
+    return f"{progress.worst.name} ± {100 * progress.worst.value:.2g} %{failed}"
 
 
 def print_result(result: Result) -> None:

@@ -71,7 +71,7 @@ def simulate(
     With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
     """
     from dynagram import ensembles
-    from dynagram.ensembles.engine._progress import terminal_bar
+    from dynagram.cli._output import progress_bar
 
     check_archive_path(output)
     folder = run if resume is None else resume
@@ -82,7 +82,7 @@ def simulate(
         if not same or any(value is not None for value in given):
             allowed = "has all its options in its folder; only --executor, -o and --json go with it"
             raise InvalidValueError("--resume", str(resume), allowed)
-    with continuable(folder, "simulate"), telling_warnings(), terminal_bar("measuring") as bar:
+    with continuable(folder, "simulate"), telling_warnings(), progress_bar("measuring") as bar:
         if resume is not None:
             result = ensembles.resume_run(resume, executor=executor, progress=bar)
         else:

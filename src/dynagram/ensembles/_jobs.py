@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from dynagram.errors import InvalidValueError
 from dynagram.results._estimate import Estimate, Moments
+from dynagram.results._failure import FailedMember as FailedMember
 
 # A stored run names its kind of job; only these are ever imported on account of a file.
 KINDS = {
@@ -90,18 +90,6 @@ if TYPE_CHECKING:
     JobClass = type[Job]
 else:
     JobClass = type
-
-
-@dataclass(frozen=True)
-class FailedMember:
-    """A member that could not be computed: the seed of the job, its number, and what happened."""
-
-    member: int
-    seed: int
-    error: str
-
-    def __str__(self) -> str:
-        return f"member {self.member} (seed {self.seed}): {self.error}"
 
 
 # --- specifications ---------------------------------------------------------------------------

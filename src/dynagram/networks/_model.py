@@ -143,7 +143,7 @@ def takes_model(function: Callable[Concatenate[Any, P], T]) -> Callable[Concaten
     precise = own_precision(function)
 
     @functools.wraps(function)
-    def wrapped(model: Model, *args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapped(model: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         if not isinstance(model, Model):
             allowed = "expected a Model: network.init(seed), or load_weights(path, activation)"
             raise InvalidTypeError("model", type(model).__name__, allowed)

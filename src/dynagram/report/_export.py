@@ -39,6 +39,14 @@ def save(chart: Chart, path: str | Path, *, title: str = "dynagram") -> Path:
 
     An HTML file carries Vega itself (0.9 MB) and its data, and loads nothing.
 
+    **Arguments:**
+
+    - `chart`: what a function of `dynagram.report` returned, or any chart of altair.
+    - `path`: a file name that ends in .svg, .png or .html.
+    - `title`: of the page, for .html.
+
+    **Returns:** the path.
+
     >>> import tempfile
     >>> chart = alt.Chart(alt.Data(values=[{"x": 1, "y": 2}])).mark_point().encode(x="x:Q", y="y:Q")
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -34,10 +34,20 @@ def _short(value: Any) -> Any:
 
 
 def distinguished(
-    channel: Any, field: str, names: Sequence[str], *, lines: bool = False, **options: Any
+    channel: Any,
+    field: str,
+    names: Sequence[str],
+    *,
+    lines: bool = False,
+    columns: int | None = None,
+    **options: Any,
 ) -> Any:
     """A channel that tells series apart; channels of one field share one legend."""
-    symbol = {"symbolType": "stroke", "symbolSize": 250, "symbolOpacity": 1} if lines else {}
+    symbol: dict[str, Any] = (
+        {"symbolType": "stroke", "symbolSize": 250, "symbolOpacity": 1} if lines else {}
+    )
+    if columns is not None:
+        symbol["columns"] = columns
     scale = alt.Scale(domain=list(names), **options)
     legend = alt.Legend(orient="bottom", **symbol)
     return channel(f"{field}:N", title=None, scale=scale, legend=legend)

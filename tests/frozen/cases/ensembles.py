@@ -1,15 +1,17 @@
 """Measured ensembles at fixed seeds: few members, the same draws."""
 
 import numpy as np
+from dynagram.ensembles.trained._measure import measure_trained
 
 from dynagram import (
-    ResidualMLP,
+    MLP,
     Training,
     exact_posterior,
     simulate,
     train_ensemble,
 )
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.data import Data
+from dynagram.training import Posterior
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
 from frozen.registry import SUMMED, case
@@ -93,7 +95,7 @@ def trained_members(kind, algorithm):
     net = (
         plain("tanh", (4, 8, 8, 1))
         if kind == "plain"
-        else ResidualMLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
+        else MLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
     )
     training = Training(
         steps=12, eta=0.05, algorithm=algorithm, batch=2, record=4, spacing="linear"
@@ -119,8 +121,10 @@ def trained_members(kind, algorithm):
 
 @case(rtol=SUMMED)
 def posterior():
-    found = exact_posterior(
-        plain("tanh", (4, 12, 10, 1)), X, Y, TEST_X, members=1000, seed=7, noise=0.3
-    )
-    numbers = estimates(found, ("mean", "covariance", "log_evidence", "activation_shift"))
-    return numbers | {"effective size": np.array(found.effective_size)}
+    net, data = plain("tanh", (4, 12, 10, 1)), Data(X, Y, TEST_X)
+    found = exact_posterior(net, data, Posterior(0.3), members=1000, seed=7)
+    numbers = {}
+    for name in ("mean", "covariance", "log_evidence", "activation_shift"):
+        estimate = found.estimate(name)
+        numbers |= {name: estimate.value, f"error of {name}": estimate.standard_error}
+    return numbers | {"effective size": np.array(found.about["effective_size"])}

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.trained._losses import loss_value
-from dynagram.networks import MLP, Layer, Params
+from dynagram.networks import Architecture, Layer, Params
+from dynagram.training import loss_value
 
 # One (b, V) per layer: all of them, or those that are trained.
 Packed = tuple[tuple[Array, Array], ...]
@@ -50,7 +50,9 @@ def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]
 affine.defvjp(_forward, _backward)
 
 
-def outputs(network: MLP, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
+def outputs(
+    network: Architecture, layers: Packed, x: Float[Array, "N n_0"]
+) -> Float[Array, "N n_L"]:
     """z^(L), as `network.apply` gives it; its gradient is fast, its forward derivative missing."""
     signal, z = x, x
     for index, ((b, V), skip) in enumerate(zip(layers, network.skip_of_layers, strict=True)):
@@ -77,23 +79,24 @@ def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
 
 
 def loss_function(
-    network: MLP, loss: str, fixed: tuple[int, ...]
-) -> Callable[[Packed, Packed, Array, Array], Array]:
-    """(trained layers, fixed layers, x, y) → loss."""
+    network: Architecture, loss: str, fixed: tuple[int, ...]
+) -> Callable[[Packed, Packed, Array, Array], tuple[Array, Array]]:
+    """(trained layers, fixed layers, x, y) → loss, and the outputs it is that of."""
 
-    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> Array:
-        return loss_value(loss, outputs(network, joined(trained, kept, fixed), x), y)
+    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> tuple[Array, Array]:
+        z = outputs(network, joined(trained, kept, fixed), x)
+        return loss_value(loss, z, y), z
 
     return value
 
 
-def rates(network: MLP) -> tuple[tuple[float, float], ...]:
+def rates(network: Architecture) -> tuple[tuple[float, float], ...]:
     """(λ_b, λ_W/n_{ℓ-1}) of every layer (8.6)."""
     by_layer = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
     return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in by_layer)
 
 
-def trained_rates(network: MLP, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
+def trained_rates(network: Architecture, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
     """The `rates` of the layers that are not in `fixed`."""
     numbered = enumerate(rates(network), start=1)
     return tuple(pair for number, pair in numbered if number not in fixed)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, check_inputs
+from dynagram.training import GradientFlow, Posterior, Training
 
 # Below this share of the variance an input is a linear function of others, to rounding.
 _SINGULAR = 1e-13
@@ -107,22 +109,19 @@ def trained_information(
 def _covariance(
     network: MLP, train_x: object, test_x: object, state: str, noise: float
 ) -> np.ndarray:
-    known = check_inputs(train_x, network.widths[0], "train_x")
-    tests = check_inputs(test_x, network.widths[0], "test_x")
-    targets = np.zeros((known.shape[0], network.widths[-1]))
+    tests = check_inputs(test_x, network.input_size, "test_x")
     if state == "untrained":
         from dynagram.theory._kernels import frozen_kernels
 
         return frozen_kernels(network, tests, layers="last").K[0]
-    if state == "posterior":
-        from dynagram.theory.bayes._infinite import infinite_posterior
+    # Imported here: outputs import recursions that this module does not need.
+    from dynagram.theory._predict_outputs import predict_outputs
 
-        return infinite_posterior(network, known, targets, tests, noise=noise).covariance
-    if state == "trained":
-        from dynagram.theory.training._infinite import infinite_training
-
-        run = infinite_training(network, known, targets, tests, algorithm="flow")
-        return run.at().covariance
+    known = check_inputs(train_x, network.input_size, "train_x")
+    data = Data(known, np.zeros((known.shape[0], network.output_size)), tests)
+    if state in ("posterior", "trained"):
+        how = Posterior(noise) if state == "posterior" else Training(GradientFlow())
+        return predict_outputs(network, data, how, order="infinite").kernel_infinite
     raise InvalidValueError("state", state, "expected untrained, posterior or trained")
 
 

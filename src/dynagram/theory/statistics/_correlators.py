@@ -149,7 +149,7 @@ def _metric_cumulant(cumulants: MetricCumulants, pairs: Pairs) -> float:
         case (ab, cd, ef):
             if cumulants.six_point is None:
                 raise InvalidValueError(
-                    "six_point", None, "needed for six points: take the cumulants of `next_order`"
+                    "six_point", None, "six-point functions need it: use those of `next_order`"
                 )
             return float(cumulants.six_point[*ab, *cd, *ef]) / cumulants.fan_in**2
         case _:
