@@ -34,7 +34,8 @@ class MetricCumulants:
     - `G`: the mean.
     - `V`: n times the covariance of Ĝ_ab and Ĝ_cd, indices in the order (ab)(cd).
     - `fan_in`: n, the width of the layer below.
-    - `six_point`: n² times the third cumulant; may be left out when no six-point function is asked for.
+    - `six_point`: n² times the third cumulant; may be left out when no six-point function is
+        asked for.
     """
 
     G: Float[np.ndarray, "a a"]
@@ -52,8 +53,8 @@ def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumul
 
     **Arguments:**
 
-    - `prediction`: a `Tensors` (of K, V and G1), which gives K + G^{1}/n and V, or a `NextOrder`, which
-        gives one order more and the third cumulant; of a network without skips.
+    - `prediction`: a `Tensors` (of K, V and G1), which gives K + G^{1}/n and V, or a `NextOrder`,
+        which gives one order more and the third cumulant; of a network without skips.
     - `layer`: ℓ, 1 to L.
 
     **Returns:** `MetricCumulants`.
