@@ -218,6 +218,7 @@ def test_public_name_resolves_and_has_a_docstring(package, name):
 STATED: list[str] = [
     "dynagram.activations",
     "dynagram.gaussian",
+    "dynagram.networks",
     "dynagram.theory.information",
     "dynagram.theory.saddle",
     "dynagram.theory.statistics",
