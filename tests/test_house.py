@@ -219,6 +219,7 @@ STATED: list[str] = [
     "dynagram.activations",
     "dynagram.gaussian",
     "dynagram.networks",
+    "dynagram.report",
     "dynagram.theory.information",
     "dynagram.theory.saddle",
     "dynagram.theory.statistics",

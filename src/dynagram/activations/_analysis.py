@@ -34,8 +34,8 @@ def analyse(
 ) -> Activation:
     """Make an `Activation` of a callable, finding kinks, parity, homogeneity and growth.
 
-    Raises one line when the callable is not a traceable scalar function or not finite, with its first
-    three derivatives, on |z| ≤ 8.
+    Raises one line when the callable is not a traceable scalar function or not finite, with its
+    first three derivatives, on |z| ≤ 8.
 
     **Arguments:**
 

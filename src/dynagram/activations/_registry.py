@@ -27,8 +27,8 @@ def register(name: str, *aliases: str):
     - `name`: the name that `activation` will know.
     - `aliases`: other names for the same.
 
-    **Returns:** a decorator of factories, which take the parameters of the activation as numbers; it
-    returns the factory with its results cached.
+    **Returns:** a decorator of factories, which take the parameters of the activation as numbers;
+    it returns the factory with its results cached.
     """
 
     def add(factory: Callable[..., Activation]) -> Callable[..., Activation]:
@@ -60,8 +60,8 @@ def activation(spec: str | Callable[..., Any] | Activation) -> Activation:
 
     **Arguments:**
 
-    - `spec`: one of these, or an `Activation`, which is returned as it is. A callable must map a scalar
-        to a scalar and be traceable by JAX.
+    - `spec`: one of these, or an `Activation`, which is returned as it is. A callable must map a
+        scalar to a scalar and be traceable by JAX.
 
     **Returns:** an `Activation`.
 
