@@ -223,6 +223,7 @@ STATED: list[str] = [
     "dynagram.theory.fields",
     "dynagram.theory.information",
     "dynagram.theory.saddle",
+    "dynagram.theory.skips",
     "dynagram.theory.statistics",
 ]
 
