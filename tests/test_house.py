@@ -220,6 +220,7 @@ STATED: list[str] = [
     "dynagram.gaussian",
     "dynagram.networks",
     "dynagram.report",
+    "dynagram.theory.criticality",
     "dynagram.theory.fields",
     "dynagram.theory.information",
     "dynagram.theory.saddle",
