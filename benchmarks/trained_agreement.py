@@ -19,6 +19,8 @@ from dynagram.data import Data
 from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 
 HERE = Path(__file__).parent
 PER_LAYER = {
