@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from dynagram._precision import float64
-from dynagram.networks import Layer
+from dynagram.networks import Layer, Model
 from dynagram.observables.fields._overlaps import activation_overlaps, collective_kernel
-from dynagram.observables.fields._state import Network, fields
+from dynagram.observables.fields._state import fields
 from dynagram.observables.tangents._ntk import function_ntk
 from dynagram.theory.fields import (
     AnchoredRun,
@@ -67,12 +67,12 @@ class OneLayer:
 
 def one_layer(task: Task, readout: str, eta: float, seed: int, steps: int, dtype: str) -> OneLayer:
     """Train the same network by fields alone and by its weights."""
-    network, params = he_network(1, seed, n_0=task.x.shape[1], readout=readout, dtype=dtype)
+    model = he_network(1, seed, n_0=task.x.shape[1], readout=readout, dtype=dtype)
     y = targets(task, readout)
-    start, unseen = (fields(network, params, x) for x in (task.x, task.unseen))
+    start, unseen = (fields(model, x) for x in (task.x, task.unseen))
     found = simulate_one_layer(start, y, eta=eta, steps=steps, unseen=unseen)
-    truth = descend(network, params, task.x, y, eta=eta, steps=steps)
-    end, other = (fields(network, truth.params, x) for x in (task.x, task.unseen))
+    truth = descend(model, task.x, y, eta=eta, steps=steps)
+    end, other = (fields(truth.model, x) for x in (task.x, task.unseen))
     apart = [
         float(np.max(np.abs(np.maximum(v, 0.0) - state.u[1])) / np.max(state.u[1]))
         for v, state in ((found.v, end), (found.unseen_v, other))
@@ -102,8 +102,8 @@ def activations_only(
 
     A unit whose u reaches 0 has lost the sign of its v and stays out for that sample.
     """
-    network, params = he_network(1, seed, n_0=task.x.shape[1], readout=readout)
-    start, y = fields(network, params, task.x), targets(task, readout)
+    model = he_network(1, seed, n_0=task.x.shape[1], readout=readout)
+    start, y = fields(model, task.x), targets(task, readout)
     c, u = start.b[0][0], np.array(start.u[1])
     coupling = -2.0 * eta / len(y) * activation_overlaps(start)[0]
     for _ in range(steps):
@@ -136,13 +136,13 @@ class OneStep:
 
 def one_step(task: Task, L: int, seed: int, *, width: int = 32, samples: int = 8) -> OneStep:
     """The laws against one step of gradient descent, and K against automatic differentiation."""
-    network, params = he_network(L, seed, n_0=task.x.shape[1], width=width)
+    model = he_network(L, seed, n_0=task.x.shape[1], width=width)
     x, y = task.x[:samples], targets(task, "mean")[:samples]
-    before = fields(network, params, x)
+    before = fields(model, x)
     r = before.output - y
     errors: dict[str, list[float]] = {"r": [], "u": [], "b": []}
     for eta in STEP_SIZES:
-        after = fields(network, gradient_step(network, params, x, y, eta)[0], x)
+        after = fields(gradient_step(model, x, y, eta)[0], x)
         pairs = zip(before.v, after.v, strict=True)
         flipped = any(np.any((old > 0) != (new > 0)) for old, new in pairs)
         laws = {
@@ -155,7 +155,7 @@ def one_step(task: Task, L: int, seed: int, *, width: int = 32, samples: int = 8
             wrong = _norm([f - p for f, p in zip(found, predicted, strict=True)])
             errors[name].append(np.nan if flipped or size == 0.0 else wrong / size)
     K = collective_kernel(before)
-    apart = np.max(np.abs(K - _jacobian_gram(Network(network, params), x))) / np.max(np.abs(K))
+    apart = np.max(np.abs(K - _jacobian_gram(model, x))) / np.max(np.abs(K))
     return OneStep(L, {name: np.array(e) for name, e in errors.items()}, float(apart))
 
 
@@ -164,14 +164,12 @@ def anchored(
 ) -> AnchoredRun:
     """Predictions with frozen masks from an anchor every 100 steps, unseen digits carried along."""
     task = zero_or_one(samples, seed)
-    network, params = he_network(L, seed, n_0=task.x.shape[1], width=width)
+    model = he_network(L, seed, n_0=task.x.shape[1], width=width)
     y = targets(task, "mean")
     sets = {"x": task.x, "y": y, "unseen": task.unseen[:100]}
     # Half the rate of the wider networks: n_0/N is larger here, and with it λ_max(K).
     eta = RATES[L] * width / 256
-    return anchored_run(
-        network, params, **sets, eta=eta, steps=steps, every=DISTANCES[-1], carried=carried
-    )
+    return anchored_run(model, **sets, eta=eta, steps=steps, every=DISTANCES[-1], carried=carried)
 
 
 def all_anchored(
@@ -195,7 +193,7 @@ def unreachable_targets(samples: int, seed: int, steps: int) -> tuple[float, flo
     y = targets(task, "signed")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run = descend(*network, task.x, y, eta=0.5, steps=steps)
+        run = descend(network, task.x, y, eta=0.5, steps=steps)
     warned = any("cannot fit" in str(warning.message) for warning in caught)
     return float(run.losses[-1]), float(np.mean(y < 0)), warned
 
@@ -209,9 +207,9 @@ def _norm(parts: list[np.ndarray]) -> float:
 
 
 @float64
-def _jacobian_gram(model: Network, x: np.ndarray) -> np.ndarray:
+def _jacobian_gram(model: Model, x: np.ndarray) -> np.ndarray:
     """JJᵀ over the hidden weights, by automatic differentiation of the network's own `apply`."""
-    network, params = model
+    network, params = model.network, model.params
     weights = tuple(jax.numpy.asarray(layer.W) for layer in params[:-1])
 
     def output(hidden: Any, inputs: Any) -> jax.Array:

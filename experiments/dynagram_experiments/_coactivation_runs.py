@@ -92,30 +92,30 @@ def _run(
     task = TASKS[case.task](SAMPLES[case.task], seed)
     low, high = case.targets
     y = np.where(task.labels == 1, high, low)
-    network, params = he_network(
-        case.L, seed, n_0=task.x.shape[1], readout=case.readout, dtype=dtype
-    )
-    start, rows, flips, now = params, [], [], 0
-    spectra = {"untrained": _spectra(params)}
+    model = he_network(case.L, seed, n_0=task.x.shape[1], readout=case.readout, dtype=dtype)
+    start, rows, flips, now = model.params, [], [], 0
+    spectra = {"untrained": _spectra(model.params)}
     for step in STEPS:
-        run = descend(network, params, task.x, y, eta=RATES[case.L], steps=step - now)
-        params, now = run.params, step
+        run = descend(model, task.x, y, eta=RATES[case.L], steps=step - now)
+        model, now = run.model, step
         flips.append(run.flips.sum(axis=1))
-        seen = fields(network, params, task.x)
+        seen = fields(model, task.x)
         row = _measure(seen, y, task.labels, seed)
-        outside = fields(network, params, task.unseen).output
+        outside = fields(model, task.unseen).output
         right = (outside > (low + high) / 2) == (task.unseen_labels == 1)
-        for layer, (old, new) in enumerate(zip(start[:-1], params[:-1], strict=True), start=1):
+        pairs = zip(start[:-1], model.params[:-1], strict=True)
+        for layer, (old, new) in enumerate(pairs, start=1):
             distance = np.linalg.norm(_weights(new.W) - _weights(old.W))
             row[f"moved {layer}"] = float(distance / np.linalg.norm(_weights(old.W)))
         rows.append(row | {"test accuracy": float(np.mean(right))})
     units = len(y) * case.L * WIDTH
     rng = np.random.default_rng(seed)
     shuffled = [
-        rng.permutation(_weights(layer.W).ravel()).reshape(layer.W.shape) for layer in params[:-1]
+        rng.permutation(_weights(layer.W).ravel()).reshape(layer.W.shape)
+        for layer in model.params[:-1]
     ]
     spectra |= {
-        "trained": _spectra(params),
+        "trained": _spectra(model.params),
         "shuffled": [weight_spectrum(W) for W in shuffled],
     }
     return rows, np.concatenate(flips) / units, spectra

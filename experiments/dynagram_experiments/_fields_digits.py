@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynagram.data import digits
-from dynagram.observables.fields._state import Network, fixed_readout
+from dynagram.networks import Model
+from dynagram.observables.fields import fixed_readout
 
 # Learning rates below M/λ_max(K) at the start, for L = 1..4 hidden layers of 256 units.
 RATES = {1: 3.0, 2: 1.0, 3: 0.3, 4: 0.1}
@@ -50,7 +51,7 @@ def _split(name: str, x: np.ndarray, labels: np.ndarray, samples: int) -> Task:
 
 def he_network(
     L: int, seed: int, *, n_0: int, width: int = WIDTH, readout: str = "mean", dtype: str = "<f8"
-) -> Network:
+) -> Model:
     """W ~ N(0, 2/fan-in) for L hidden layers, and the mean or a readout of alternating signs."""
     rng = np.random.default_rng(seed)
     sizes = [(width, n_0), *[(width, width)] * (L - 1)]

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from dynagram.activations import activation
+from dynagram.networks import Model
 
 ACTIVATIONS = ("tanh", "erf", "sin", "gelu", "swish")
 
@@ -26,6 +27,11 @@ class Plateau:
     weights: list[np.ndarray]
     train: tuple[np.ndarray, np.ndarray]
     seen: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def model(self) -> Model:
+        """The network."""
+        return Model.of_matrices(self.weights, self.name)
 
     def rescaled(self, layer: int, factor: float) -> Plateau:
         """The same with one layer (from 1) multiplied."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from dynagram.networks import MLP, Params
+from dynagram.networks import Architecture, Params
 from dynagram.theory.saddle import SymmetricNetwork, clock, reduced_escape_time, reduced_path
 from dynagram.theory.saddle._flow import Coordinates
 from dynagram.theory.saddle._reduced import coordinates, scalar_problem
@@ -130,7 +130,8 @@ def _descent(step: float, options: dict[str, Any]) -> np.ndarray:
 
 def _network(eta: float, seeds: list[int], options: dict[str, Any]) -> Recorded:
     """Runs on all weights."""
-    network, start = NETWORK.embedded(INPUTS)
+    model = NETWORK.embedded(INPUTS)
+    network, start = model.network, model.params
     N = NETWORK.width
     factors = jnp.asarray([1.0, *[N] * (NETWORK.depth - 2), math.sqrt(N)])
 
@@ -151,7 +152,7 @@ def _network(eta: float, seeds: list[int], options: dict[str, Any]) -> Recorded:
     return descend(loss, observe, stacked([start]), rates, seeds=seeds, **options)
 
 
-def _rates(network: MLP, start: Params, eta: float) -> Params:
+def _rates(network: Architecture, start: Params, eta: float) -> Params:
     pairs = zip(start, network.lambda_W, network.widths[:-1], strict=True)
     return tuple(
         layer._replace(

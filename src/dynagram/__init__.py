@@ -13,18 +13,15 @@ if TYPE_CHECKING:
     from dynagram.config import read_config as read_config
     from dynagram.data import Data as Data
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
+    from dynagram.ensembles._runs import open_run as open_run
+    from dynagram.ensembles._runs import resume_run as resume_run
+    from dynagram.ensembles._simulate import simulate as simulate
     from dynagram.ensembles._train import train as train
-    from dynagram.ensembles.engine._engine import resume_run as resume_run
-    from dynagram.ensembles.engine._engine import run_job as run_job
-    from dynagram.ensembles.initial._metric import measure_kernels as measure_kernels
-    from dynagram.ensembles.initial._skips import measure_residual as measure_residual
-    from dynagram.ensembles.initial._tangents import measure_tangents as measure_tangents
-    from dynagram.ensembles.store._runs import open_run as open_run
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
-    from dynagram.networks import ResidualMLP as ResidualMLP
+    from dynagram.networks import Model as Model
     from dynagram.networks._weights import load_weights as load_weights
-    from dynagram.observables._measure import measure_network as measure_network
+    from dynagram.observables._measure import measure as measure
     from dynagram.observables._plateaus import find_plateaus as find_plateaus
     from dynagram.observables.fields._state import fields as fields
     from dynagram.observables.fields._state import fixed_readout as fixed_readout
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
-    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
-    from dynagram.theory._vertex import kernel as kernel
-    from dynagram.theory._vertex import metric_correction as metric_correction
     from dynagram.theory.bayes import finite_posterior as finite_posterior
     from dynagram.theory.bayes import infinite_posterior as infinite_posterior
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
@@ -45,7 +39,6 @@ if TYPE_CHECKING:
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.skips import predict_residual as predict_residual
     from dynagram.theory.training._finite import predict_trained as predict_trained
     from dynagram.theory.training._in_time import predict_in_time as predict_in_time
     from dynagram.theory.training._infinite import infinite_training as infinite_training
@@ -63,12 +56,9 @@ _PUBLIC = {
     "activation": "activations",
     "Kink": "activations",
     "compare": "results._comparison",
-    "resume_run": "ensembles.engine._engine",
-    "run_job": "ensembles.engine._engine",
-    "measure_kernels": "ensembles.initial._metric",
-    "measure_residual": "ensembles.initial._skips",
-    "open_run": "ensembles.store._runs",
-    "measure_tangents": "ensembles.initial._tangents",
+    "open_run": "ensembles._runs",
+    "resume_run": "ensembles._runs",
+    "simulate": "ensembles._simulate",
     "train": "ensembles._train",
     "Data": "data",
     "GradientDescent": "training",
@@ -77,9 +67,9 @@ _PUBLIC = {
     "Training": "training",
     "TwoStep": "training",
     "DynagramError": "errors",
-    "measure_network": "observables._measure",
+    "measure": "observables._measure",
     "MLP": "networks",
-    "ResidualMLP": "networks",
+    "Model": "networks",
     "fields": "observables.fields._state",
     "fixed_readout": "observables.fields._state",
     "held_out_linearity": "observables.gram._linearity",
@@ -93,9 +83,6 @@ _PUBLIC = {
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
-    "four_point_vertex": "theory._vertex",
-    "kernel": "theory._vertex",
-    "metric_correction": "theory._vertex",
     "predict": "theory._predict",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
@@ -104,7 +91,6 @@ _PUBLIC = {
     "predict_in_time": "theory.training._in_time",
     "infinite_training": "theory.training._infinite",
     "read_config": "config",
-    "predict_residual": "theory.skips",
     "load_weights": "networks._weights",
 }
 __all__ = [*_PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

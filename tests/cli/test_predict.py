@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from dynagram.networks import MLP, ResidualMLP
+from dynagram.networks import MLP
 from dynagram.theory._predict import TENSORS
 from dynagram.theory._predict import predict as library_predict
-from dynagram.theory.skips import predict_residual
 
 
 @pytest.fixture
@@ -103,10 +102,10 @@ def test_predict_residual_networks(run, answer, inputs, tmp_path):
     result = run(*predict(inputs, *options, widths=RESIDUAL, activation="relu"))
     assert result.exit_code == 0, result.output
     assert "Vertex V: corrected" in result.stdout
-    network = ResidualMLP.critical([3, 20, 20, 20, 2], "relu", [0.5, -0.6])
-    expected = predict_residual(network, x, letters)
+    network = MLP.critical([3, 20, 20, 20, 2], "relu", skip=[0.5, -0.6])
+    expected = library_predict(network, x, letters)
     with np.load(out, allow_pickle=False) as stored:
-        assert ResidualMLP.from_toml(str(stored["spec"])) == network
+        assert MLP.from_toml(str(stored["spec"])) == network
         assert '"vertex": "corrected"' in str(stored["about"])
         for name in letters:
             assert np.array_equal(stored[name], expected[name])
@@ -116,21 +115,21 @@ def test_predict_residual_networks(run, answer, inputs, tmp_path):
     )  # fmt: skip
     assert data["vertex"] == "published"
     assert list(data["order"]) == ["K", "V"]
-    network = ResidualMLP([3, 20, 20, 20, 2], "relu", 0.0, 1.5, 0.5)
-    printed = predict_residual(network, x, ("V",), vertex="published")["V"]
+    network = MLP([3, 20, 20, 20, 2], "relu", 0.0, 1.5, skip=0.5)
+    printed = library_predict(network, x, ("V",), vertex="published")["V"]
     assert data["diagonals"][3]["V"][0] == pytest.approx(printed[3, 0, 0, 0, 0], rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--skip", "0.5", "--tensors", "K,H1"], "expected some of K, Theta, V, G1"),
+        (["--skip", "0.5", "--tensors", "K,H1"], "not yet computed for networks with skips"),
         (["--skip", "0.5", "--vertex", "exact"], "expected corrected or published"),
         (["--skip", "0.5", "--vertex", "published", "--tensors", "G1"], "the book has no G1"),
         (["--skip", "0.5,0.5,0.5"], "2 expected, 3 given"),
         (["--skip", "half"], "a number, or one per block separated"),
         (["--skip", "1"], "criticality needs γ² < 1, else K grows in every block: give C_b and"),
-        (["--vertex", "published"], "only networks with --skip"),
+        (["--vertex", "published"], "only networks with skips"),
     ],
 )
 def test_predict_refuses_residual_requests(complaint, inputs, more, words):

@@ -4,10 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
+from dynagram.cli._archives import LETTERS
 from typer.testing import CliRunner
 
 from dynagram.cli import app
-from dynagram.cli._archives import LETTERS
 
 NETWORK = ["--widths", "3,160,150,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
 RATES = ["--lambda-b", "0.5", "--lambda-w", "1,2,1.5"]
@@ -210,12 +210,12 @@ def test_compare_refuses_what_cannot_be_compared(complaint, files, tmp_path):
         assert expected in complaint("compare", good, bad), words
     assert "no such file" in complaint("compare", good, tmp_path / "missing.npz")
     assert "--limit" in complaint("compare", good, good, "--limit", "-1")
-    assert "not written by dynagram" in complaint("compare", good, files / "x.npy")
+    assert "not an archive of arrays" in complaint("compare", good, files / "x.npy")
     (tmp_path / "noise.npz").write_bytes(b"noise")
-    assert "not written by dynagram" in complaint("compare", good, tmp_path / "noise.npz")
+    assert "not an archive of arrays" in complaint("compare", good, tmp_path / "noise.npz")
     shutil.copy(files / "x.npy", tmp_path / "x.npz")
-    assert "not written by dynagram" in complaint("compare", tmp_path / "x.npz", good)
+    assert "not an archive of arrays" in complaint("compare", tmp_path / "x.npz", good)
     np.savez(tmp_path / "pickled.npz", K=np.array([None]))
-    assert "not written by dynagram" in complaint("compare", good, tmp_path / "pickled.npz")
+    assert "not an archive of arrays" in complaint("compare", good, tmp_path / "pickled.npz")
     few = altered(good, tmp_path / "few.npz", **{n: None for n in LETTERS if n != "A"})
     assert "no tensor of the same layer" in complaint("compare", few, files / "other.npz")

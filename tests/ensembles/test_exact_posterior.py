@@ -95,9 +95,7 @@ def test_the_same_seed_gives_the_same_numbers_and_progress_is_told():
     network, calls = MLP([2, 5, 1], "tanh", 0.3, 1.4), []
     options = {"members": 2000, "seed": 3}
     one = exact_posterior(network, X[:2], [1.0, 0.0], X[2:], **options)
-    two = exact_posterior(
-        network, X[:2], [1.0, 0.0], X[2:], progress=calls.append, **options
-    )
+    two = exact_posterior(network, X[:2], [1.0, 0.0], X[2:], progress=calls.append, **options)
     assert one.mean.value.item() == two.mean.value.item()
     assert (calls[-1].done, calls[-1].members) == (2000, 2000)
     assert isinstance(one.mean, Estimate)

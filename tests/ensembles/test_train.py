@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, Data, GradientDescent, Optax, Training, train
-from dynagram.ensembles import TrainingJob
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.ensembles.trained._job import TrainingJob
+from dynagram.observables.tangents._ntk import network_ntk
 
 RNG = np.random.default_rng(7)
 NET = MLP([3, 5, 5, 2], "tanh", 0.1, 1.2, lambda_b=[0.5, 1.0, 2.0], lambda_W=[1.0, 2.0, 3.0])
@@ -252,7 +252,7 @@ def test_observables():
     found = train(NET, data, how, members=3, observables=names, keep_parameters=True)
     assert found.times == (0.0, 0.08, 0.2)
     params = jax.tree.map(lambda a: jnp.asarray(a[1]), found.parameters)
-    H = ntk(NET, params, test_x)
+    H = network_ntk(NET, params, test_x)
     expected = {
         "z": NET.apply(params, test_x),
         "norms": [[np.linalg.norm(a) for a in layer] for layer in params],

@@ -15,7 +15,7 @@ from dynagram import (
     open_run,
     train,
 )
-from dynagram.ensembles import TrainingJob
+from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.errors import DynagramError
 

@@ -16,11 +16,15 @@ import numpy as np
 
 CASES = Path(__file__).parent / "cases"
 NUMBERS = Path(__file__).parent / "numbers.json"
-# Relative to the largest entry of an array. EXACT: a fixed sequence of float64 operations, whose
-# rounding alone another CPU changes. SUMMED: sums over members or adaptive steps, whose order or
-# number XLA and the CPU may choose.
+# Relative to the largest entry of an array. EXACT: a fixed sequence of float64 operations, of which
+# another CPU changes the rounding only. CANCELLING: the same, where large parts cancel and leave
+# that rounding magnified. SUMMED: sums over members or adaptive steps, whose order or number XLA
+# and the CPU choose.
 EXACT = 1e-12
+CANCELLING = 1e-10
 SUMMED = 1e-9
+# What is zero but for rounding differs on every CPU: below this size the comparison is absolute.
+NATURAL_SIZE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,15 @@ def flat(value: object) -> list[float]:
 
 
 def difference(frozen: list[float], computed: list[float]) -> float:
-    """Largest deviation relative to the largest frozen entry; infinite for other sizes or NaNs."""
+    """Largest deviation relative to the largest frozen entry; infinite for other sizes or NaNs.
+
+    Entries smaller than `NATURAL_SIZE` altogether are compared relative to that.
+    """
     old, new = np.asarray(frozen), np.asarray(computed)
     if old.shape != new.shape or not np.array_equal(np.isfinite(old), np.isfinite(new)):
         return np.inf
     finite = np.isfinite(old)
     if not finite.any():
         return 0.0
-    scale = np.abs(old[finite]).max()
-    worst = np.abs(new[finite] - old[finite]).max()
-    return float(worst / scale) if scale else float(worst)
+    scale = max(np.abs(old[finite]).max(), NATURAL_SIZE)
+    return float(np.abs(new[finite] - old[finite]).max() / scale)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles import simulate
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._wick import pairings
 from dynagram.networks import MLP
@@ -158,15 +158,13 @@ def test_linear_ensembles():
     G = np.stack([1.2**layer * TWO @ TWO.T / 4 for layer in (1, 2, 3)])
     exact = linear_four_point(net, TWO) - np.einsum("lab,lcd->labcd", G, G)
     fan_in = np.array([0, 7, 5])[:, None, None, None, None]
-    found = measure_kernels(net, TWO, members=200_000, seed=3, tensors=("V",))
-    assert found.V is not None
-    assert np.max(found.V.standard_error[2] / np.abs(exact[2] * 5)) < 0.2
-    assert compare(fan_in * exact, found.V).ok(), str(compare(fan_in * exact, found.V))
+    found = simulate(net, TWO, ("V",), members=200_000, seed=3).estimate("V")
+    assert np.max(found.standard_error[2] / np.abs(exact[2] * 5)) < 0.2
+    assert compare(fan_in * exact, found).ok(), str(compare(fan_in * exact, found))
     relu = MLP([3, 9, 5, 1], "relu", C_b=0.0, C_W=2.0)
     cumulants = exact_metric(relu, ONE, 2).cumulants[:, 0, 1] * np.array([0, 9, 5])
-    found = measure_kernels(relu, ONE, members=200_000, seed=4, tensors=("V",))
-    assert found.V is not None
-    assert compare(cumulants.reshape(3, 1, 1, 1, 1), found.V).ok()
+    found = simulate(relu, ONE, ("V",), members=200_000, seed=4).estimate("V")
+    assert compare(cumulants.reshape(3, 1, 1, 1, 1), found).ok()
 
 
 def test_mean_square_variance_of_drawn_weights():

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from dynagram.cli._options import Members
-from dynagram.cli._output import progress_bar
 from dynagram.errors import InvalidValueError
 
 
@@ -20,6 +19,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the ensemble.")] = 0,
 ) -> None:
     """Write a report that shows theory and an ensemble of networks side by side."""
+    from dynagram.cli._output import progress_bar
     from dynagram.report._initialisation import default_network, initialisation_report
     from dynagram.results._files import write_atomically
 

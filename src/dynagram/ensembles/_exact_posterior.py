@@ -24,6 +24,7 @@ from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._two_point import two_point
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.results._regime import Regime
 from dynagram.theory._kernels import frozen_kernels
@@ -78,6 +79,7 @@ def exact_posterior(
     >>> found.regime.verdict
     'trust'
     """
+    require_plain(network, "the sampled posterior")
     inputs, targets = check_data(network, x, y)
     tests = check_inputs(test_x, network.widths[0], "test_x")
     if members < _FEWEST_MEMBERS:

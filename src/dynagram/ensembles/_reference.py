@@ -19,8 +19,9 @@ from dynagram.training import GradientDescent, Training
 
 if TYPE_CHECKING:
     from dynagram.data import Data
+    from dynagram.theory._kernels import FrozenKernels
 else:
-    Data = object
+    Data = FrozenKernels = object  # imported when they are needed
 
 
 class InfiniteWidth(NamedTuple):
@@ -98,3 +99,10 @@ def frozen_ntk(
     from dynagram.theory._kernels import frozen_kernels
 
     return frozen_kernels(network, x, layers="last").Theta[-1]
+
+
+def infinite_kernels(network: MLP, x: Float[np.ndarray, "samples n_0"]) -> FrozenKernels:
+    """K and Θ of every layer at infinite width, for the samples in the rows of `x`."""
+    from dynagram.theory._kernels import frozen_kernels
+
+    return frozen_kernels(network, x)

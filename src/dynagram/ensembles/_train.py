@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from dynagram.ensembles._runs import finish
+from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
-from dynagram.ensembles.engine._stored import run_or_continue
 from dynagram.ensembles.trained._checks import check_members
 from dynagram.ensembles.trained._job import Inputs, Problem, Real, TrainingJob, Whole
 from dynagram.ensembles.trained._observe import ObservablesLike
@@ -129,7 +130,7 @@ def train(
         size = -(-members // -(-members // job.chunk_members))
         size += pairs * (size % 2)
         job = TrainingJob(network, data, how, **job_options, chunk_members=size)  # pyright: ignore
-    outcome = run_or_continue(
+    outcome = run_job(
         job,
         folder=run,
         resume=resume,
@@ -140,7 +141,7 @@ def train(
         failures=0 if pairs else 100,
         progress=progress,
     )
-    return job.result(outcome)
+    return finish(job, outcome)
 
 
 def _members_of(parameters: Any, members: int | None) -> int:

@@ -101,6 +101,12 @@ def checked_dtype(dtype: DTypeLike | None) -> np.dtype:
     return wanted
 
 
+def require_plain(network: Any, what: str) -> None:
+    """Refuse a network with skips, which `what` would leave out."""
+    if network.has_skips:
+        raise InvalidValueError("skip", network.skip, f"{what}: for networks without skips only")
+
+
 def as_list(value: object) -> list[Any] | None:
     """The entries of a sequence or array; None for anything else, so for a single number."""
     if isinstance(value, np.ndarray | jax.Array):

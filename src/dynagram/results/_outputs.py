@@ -367,7 +367,7 @@ class Outputs(Result):
 
     def plot(self) -> Any:
         """Means with spreads over samples, or over time, as an altair chart (extra `report`)."""
-        from dynagram.report._figures import outputs_chart
+        from dynagram.report._output_charts import outputs_chart
 
         return outputs_chart(self)
 

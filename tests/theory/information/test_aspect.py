@@ -163,9 +163,9 @@ def test_two_neurons_of_a_residual_layer_by_quadrature():
 
 
 def test_six_point_vertex_and_counts():
-    """(ε.20): U/K³ = 75(ℓ − 1)(ℓ − 2) + 44(ℓ − 1), and exact at finite n."""
-    flow = single_input("relu", 1.0, 5, C_b=0.0, C_W=2.0, next_order=True)
-    assert pytest.approx([0, 44, 238, 582, 1076], rel=1e-9) == flow.U
+    """(ε.20): κ₃/K³ = 75(ℓ − 1)(ℓ − 2) + 44(ℓ − 1), and exact at finite n."""
+    flow = single_input(MLP([1] * 6, "relu", C_b=0.0, C_W=2.0), 1.0, next_order=True)
+    assert pytest.approx([0, 44, 238, 582, 1076], rel=1e-9) == flow.six_point
     n = 64
     m1, m2, m3 = exact_metric_moments("relu", 1.0, (3, n, n, n, n, 1), C_W=2.0).T
     third = n**2 * (m3 - 3 * m2 * m1 + 2 * m1**3)

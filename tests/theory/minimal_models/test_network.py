@@ -9,8 +9,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.networks import MLP, Model
+from dynagram.observables.tangents import ntk
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Moments
 from dynagram.theory.minimal_models import (
@@ -49,7 +49,7 @@ def test_wiring_of_a_network_expanded_by_hand():
     root = rates(NETWORK, params)
     J = np.asarray(jax.jit(jax.jacobian(function))(flat)) * root
     H = np.asarray(jax.jit(jax.hessian(function))(flat)) * root[:, None] * root[None, :]
-    model = network_model(NETWORK, params, X)
+    model = network_model(Model(NETWORK, params), X)
     by_hand = QuadraticModel(J, 0.5 * (H + np.swapaxes(H, 1, 2)), 1.0)
     np.testing.assert_allclose(model.kernel, by_hand.kernel, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(model.meta_kernel, by_hand.meta_kernel, rtol=1e-10, atol=1e-12)
@@ -65,7 +65,7 @@ def test_wiring_of_a_network_expanded_by_hand():
         errors.append(np.max(np.abs(weak.outputs(descend(weak, missing, eta=eta).W) - result)[4:]))
     assert errors[0] / errors[1] == pytest.approx(4.0, abs=0.3)
 
-    full = network_prediction(NETWORK, params, X[:2], Y, X[2:], eta=eta)
+    full = network_prediction(Model(NETWORK, params), X[:2], Y, X[2:], eta=eta)
     expected = nearly_kernel_prediction(
         model.kernel, model.meta_kernel, missing, solution="gd", eta=eta
     )
@@ -74,7 +74,7 @@ def test_wiring_of_a_network_expanded_by_hand():
     identity = np.einsum("ab,ij->aibj", np.eye(2), np.eye(2))
     np.testing.assert_allclose(full.response[:2], identity, atol=1e-9)
     moved = Y + np.array([[0.0, 1e-4], [0.0, 0.0]])
-    other = network_prediction(NETWORK, params, X[:2], moved, X[2:], eta=eta)
+    other = network_prediction(Model(NETWORK, params), X[:2], moved, X[2:], eta=eta)
     slope = (other.outputs - full.outputs)[2] / 1e-4
     np.testing.assert_allclose(slope, full.response[2, :, 0, 1], rtol=1e-3)
     assert full.wiring[2, 0, 0, 1] == full.response[2, 0, 0, 1] != 0.0
@@ -114,7 +114,7 @@ def measured_step(network, x, y, eta, keys):
         def along(f):
             return lambda p: jax.jvp(f, (p,), (direction,))[1]
 
-        dH = along(lambda p: ntk(network, p, x)[:, :, 0, 0])(params)
+        dH = along(lambda p: ntk(Model(network, p), x)[:, :, 0, 0])(params)
         bend = 0.5 * along(along(outputs))(params)
         feature = along(lambda p: network.preactivations(p, x)[-2][:, 0])(params)
         square = feature[:, None] * feature[None, :]

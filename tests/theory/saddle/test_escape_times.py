@@ -36,7 +36,8 @@ def balanced(sigma, depth, epsilon, **options):
 def test_reduced_flow_is_the_flow_of_the_full_network():
     """Population gradient flow of all weights, two input axes, at matrix time s = N t."""
     start = SymmetricNetwork("tanh", (0.2, 0.25, 0.3, 0.4), width=5, beta=1.3)
-    network, params = start.embedded(n_0=2)
+    model = start.embedded(n_0=2)
+    network, params = model.network, model.params
     nodes, w = gaussian_nodes(start.activation, 2, 0.2)
     x, w = jnp.asarray(nodes), jnp.asarray(w)
     y = 1.3 * start.activation(x[:, :1])

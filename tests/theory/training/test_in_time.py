@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import expm
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Layer
+from dynagram.networks import MLP, Layer, Model
 from dynagram.theory.training._algorithms import Algorithm
 from dynagram.theory.training._contraction import Slots, cubic_coefficients, linear_coefficients
 from dynagram.theory.training._decay import Decay
@@ -213,11 +213,11 @@ def test_one_network_against_its_own_training(steps):
         for seed in range(6):
             params = net.draw(jax.random.key(seed))
             how = {"eta": 0.4, "steps": steps if steps < 300 else None}
-            found = trained_output(net, params, X, 0.5 * Y, points, **how)
+            found = trained_output(Model(net, params), X, 0.5 * Y, points, **how)
             z = np.asarray(net.apply(descended(net, params, 0.4, steps, X, 0.5 * Y), points))
             plain.append(np.abs(z - found.linearised)[:2])
             whole.append(np.abs(z - found.output)[: 3 if steps < 300 else 2])
-            own = linearised_output(net, params, X, 0.5 * Y, points, **how)
+            own = linearised_output(Model(net, params), X, 0.5 * Y, points, **how)
             np.testing.assert_allclose(own, found.linearised, rtol=1e-9, atol=1e-12)
         errors[width] = np.median(plain), np.median(whole)
     exponent = np.log(np.array(errors[512]) / np.array(errors[64])) / np.log(8)
@@ -230,5 +230,5 @@ def test_kinks_are_refused_for_single_networks():
     net = MLP([3, 16, 2], "relu", C_b=0.0, C_W=2.0)
     params = net.draw(jax.random.key(0))
     with pytest.raises(InvalidValueError, match="σ' jumps"):
-        trained_output(net, params, X, Y, T, eta=0.1)
-    assert linearised_output(net, params, X, Y, T, eta=0.1).shape == (2, 2)
+        trained_output(Model(net, params), X, Y, T, eta=0.1)
+    assert linearised_output(Model(net, params), X, Y, T, eta=0.1).shape == (2, 2)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.networks import MLP, Layer
+from dynagram.networks import MLP, Layer, Model
 from dynagram.theory.training._linear_model import linear_model
 from dynagram.theory.training._one_network import linearised_output
 
@@ -23,8 +23,8 @@ Y, T = RNG.normal(size=(4, 2)), RNG.normal(size=(5, 3))
     ids=["end", "steps", "flow"],
 )
 def test_outputs_are_those_of_the_kernel(options):
-    model = linear_model(NET, PARAMS, X, Y, **options)
-    expected = linearised_output(NET, PARAMS, X, Y, T, **options)
+    model = linear_model(Model(NET, PARAMS), X, Y, **options)
+    expected = linearised_output(Model(NET, PARAMS), X, Y, T, **options)
     np.testing.assert_allclose(model.outputs(T), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -45,14 +45,14 @@ def test_displacement_is_that_of_descent():
                 moved, way, NET.lambda_b, NET.lambda_W, NET.widths[:-1], strict=True
             )
         )
-    model = linear_model(NET, PARAMS, X, Y, eta=eta, steps=steps)
+    model = linear_model(Model(NET, PARAMS), X, Y, eta=eta, steps=steps)
     for found, expected in zip(model.displacement, moved, strict=True):
         np.testing.assert_allclose(found.b, expected.b, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found.W, expected.W, rtol=1e-9, atol=1e-12)
 
 
 def test_layers():
-    model = linear_model(NET, PARAMS, X, Y, eta=0.05)
+    model = linear_model(Model(NET, PARAMS), X, Y, eta=0.05)
     total = model.outputs(T) - np.asarray(NET.apply(PARAMS, T))
     np.testing.assert_allclose(model.changes(T).sum(axis=0), total, rtol=1e-10, atol=1e-12)
     last, start = model.displacement[-1], PARAMS[-1]

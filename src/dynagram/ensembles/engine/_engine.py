@@ -10,47 +10,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from dynagram.ensembles._jobs import Chunk as Chunk
-from dynagram.ensembles._jobs import FailedMember, JobClass, Packed, join, unpack
-from dynagram.ensembles._jobs import Job as Job
+from dynagram.ensembles._jobs import FailedMember, Job, JobClass, Packed, join, unpack
 from dynagram.ensembles.engine._executors import check_executor, open_workers
+from dynagram.ensembles.engine._interrupts import interrupts
+from dynagram.ensembles.engine._outcome import Outcome
 from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
 from dynagram.ensembles.engine._schedule import Schedule
+from dynagram.ensembles.store._durable import RunError
+from dynagram.ensembles.store._members import StoredMembers
 from dynagram.ensembles.store._records import DamagedChunkError
 from dynagram.ensembles.store._store import RunStore
 from dynagram.errors import AccuracyError, InvalidTypeError, InvalidValueError
-from dynagram.results._estimate import BATCHES, Estimate, Moments
+from dynagram.results._estimate import BATCHES, Moments
 
 # Members are numbered by 32-bit integers, which is what random keys are folded with.
 LARGEST_ENSEMBLE = 2**32 - 1
 # Fewer give standard errors that are too uncertain to stop on.
 _FEWEST_MEMBERS = 2 * BATCHES
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a run gave: estimates with standard errors, and the arrays with one entry per member.
-
-    `members` counts those computed and those that failed. Of a stored run `arrays` is empty:
-    `dynagram.open_run` reads them. `worst` is the worst relative standard error, to be compared
-    with the `until_error` asked for; `recomputed` are the chunks found damaged when resuming.
-    """
-
-    members: int
-    estimates: dict[str, Estimate]
-    arrays: dict[str, np.ndarray]
-    moments: dict[str, Moments]
-    failed: tuple[FailedMember, ...]
-    worst: WorstError | None
-    until_error: float | None
-    recomputed: tuple[int, ...]
 
 
 def run_job(
@@ -59,6 +42,7 @@ def run_job(
     members: int | None,
     executor: Executor | str | None = None,
     folder: str | Path | None = None,
+    resume: bool = False,
     until_error: float | None = None,
     retries: int = 2,
     failures: int = 100,
@@ -66,20 +50,28 @@ def run_job(
 ) -> Outcome:
     """Compute the members 0, …, `members` − 1 of a job, in chunks of `job.chunk_members`.
 
-    `executor` is None for this process, "process:N" for N new ones, "dask" (or "dask:N") for a
-    local Dask cluster, "tcp://host:port" for one that runs, or any `concurrent.futures.Executor`.
-    With `folder` the run is kept there, chunk by chunk, and `resume_run` continues it.
+    A chunk that fails is tried again (not when its own error says that it would fail again), then
+    halved until the members at fault are found. They are reported with their number and seed and
+    left out. At most a few chunks per worker are on their way or waiting, so memory does not grow
+    with the members, unless the job returns arrays per member and no `folder` is given.
 
-    `until_error` stops after the first chunk at which the worst relative standard error (see
-    `progress.worst_relative_error`) of the estimates of all members so far is at most this;
-    `members` is then the limit, or None. Where the limit of 2³² − 1 members would not do it,
-    `AccuracyError` says so.
+    **Arguments:**
 
-    A chunk that fails is tried again `retries` times (not when its own error says that it would
-    fail again), then halved until the members at fault are found. They are reported with their
-    number and seed and left out, up to `failures` of them; with 0 the first error is raised.
-    At most a few chunks per worker are on their way or waiting, so memory does not grow with the
-    members, unless the job returns arrays per member and no `folder` is given.
+    - `job`: an object that obeys the protocol `Job`.
+    - `members`: their number; with `until_error` the limit, or None.
+    - `executor`: None for this process, "process:N" for N new ones, "dask" (or "dask:N") for a
+        local Dask cluster, "tcp://host:port" for one that runs, or any
+        `concurrent.futures.Executor`.
+    - `folder`: a new folder that keeps the run, chunk by chunk.
+    - `resume`: where `folder` holds a run of the same job, continue it.
+    - `until_error`: stop after the first chunk at which the worst relative standard error of the
+        estimates of all members so far is at most this. Where the limit of 2³² − 1 members would
+        not do it, `AccuracyError` says so.
+    - `retries`: how often a chunk that fails is tried again.
+    - `failures`: how many members may fail; with 0 the first error is raised.
+    - `progress`: called with a `Progress` after every chunk.
+
+    **Returns:** an `Outcome`: estimates, arrays by member, failures.
     """
     check_executor(executor)
     _check_request(members, until_error, retries, failures)
@@ -87,13 +79,23 @@ def run_job(
     with contextlib.ExitStack() as stack:
         store = None
         if folder is not None:
-            store = stack.enter_context(
-                RunStore.create(Path(folder), job, members=members, until_error=until_error)
-            )
+            opened = _continue if resume and RunStore.is_run(Path(folder)) else RunStore.create
+            request = {"members": members, "until_error": until_error}
+            store = stack.enter_context(opened(Path(folder), job, **request))
         return _run(goal, store, executor, retries, failures, progress)
 
 
-def resume_run(
+@contextlib.contextmanager
+def _continue(
+    folder: Path, job: Job, *, members: int | None, until_error: float | None
+) -> Iterator[RunStore]:
+    store = RunStore.open(folder)
+    store.require_same(job, members=members, until_error=until_error)
+    with store.locked():
+        yield store
+
+
+def resume_job(
     folder: str | Path,
     *,
     job_class: JobClass | None = None,
@@ -104,15 +106,50 @@ def resume_run(
 ) -> Outcome:
     """Continue a stored run, computing the chunks that are missing or damaged; see `run_job`.
 
-    The result is the one an unbroken run gives, to the bit on the same device. `job_class` is
-    needed for jobs of your own. A run that is complete is read and checked.
+    The outcome is the one an unbroken run gives, to the bit on the same device. A run that is
+    complete is read and checked.
+
+    **Arguments:**
+
+    - `folder`: of the run.
+    - `job_class`: needed for jobs of your own.
+    - `executor`, `retries`, `failures`, `progress`: as for `run_job`.
+
+    **Returns:** an `Outcome`.
     """
     check_executor(executor)
     store = RunStore.open(Path(folder))
     with store.locked():
-        goal = _Goal(store.job(job_class), store.run.get("members"), store.run.get("until_error"))
+        goal = _goal_of(store, job_class)
         _check_request(goal.members, goal.until_error, retries, failures)
         return _run(goal, store, executor, retries, failures, progress)
+
+
+def read_job(folder: str | Path, *, job_class: JobClass | None = None) -> Outcome:
+    """What a stored run gave up to now, every chunk checked; computes nothing.
+
+    **Arguments:**
+
+    - `folder`: of the run, finished or not: chunks are read up to the first that is missing.
+    - `job_class`: needed for jobs of your own.
+
+    **Returns:** an `Outcome`. Raises `DamagedChunkError` where a chunk does not match its record.
+    """
+    store = RunStore.open(Path(folder))
+    sofar = _Sofar(_goal_of(store, job_class), keep_arrays=False)
+    for chunk, number in enumerate(store.chunks()):
+        if number != chunk:
+            break
+        record, packed = store.load(chunk)
+        sofar.add(record.size, packed, record.failed)
+    if sofar.members == 0:
+        raise RunError(f"{folder} holds no finished chunk yet")
+    return _outcome(sofar, store, complete=store.is_complete(sofar.members))
+
+
+def _goal_of(store: RunStore, job_class: JobClass | None) -> _Goal:
+    request = store.run.get("members"), store.run.get("until_error")
+    return _Goal(store.job(job_class), *request)
 
 
 def _check_request(
@@ -228,8 +265,10 @@ def _run(
     state, reason = "stopped", None
     try:
         chunks = _chunks(goal, store, executor, retries, failures, recomputed)
-        with contextlib.closing(chunks):  # stops the workers at once
+        # Closing stops the workers at once.
+        with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
             for size, packed, failed in chunks:
+                raise_lost_interrupt()
                 sofar.add(size, packed, failed)
                 progress = sofar.progress()
                 if report is not None:
@@ -250,16 +289,35 @@ def _run(
     finally:
         if store is not None:
             _write_status(store, sofar, state, reason)
-    estimates = goal.job.estimates(sofar.moments) if sofar.moments else {}
+    return _outcome(sofar, store, recomputed=tuple(recomputed))
+
+
+def _outcome(
+    sofar: _Sofar,
+    store: RunStore | None,
+    *,
+    recomputed: tuple[int, ...] = (),
+    complete: bool = True,
+) -> Outcome:
+    job, notes = sofar.goal.job, [] if store is None else store.changed_versions()
+    estimates = job.estimates(sofar.moments) if sofar.moments else {}
+    if recomputed:
+        notes.append(f"computed again, because damaged: chunks {', '.join(map(str, recomputed))}")
+    if store is None:
+        arrays = join(sofar.pieces, 0, sofar.members)
+    else:
+        arrays = StoredMembers(store, sofar.chunks, sofar.members)
     return Outcome(
         members=sofar.members,
         estimates=estimates,
-        arrays=join(sofar.pieces, 0, sofar.members),
+        arrays=arrays,
         moments=sofar.moments,
         failed=tuple(sofar.failed),
-        worst=worst_relative_error(estimates, goal.job.dims()) if estimates else None,
-        until_error=goal.until_error,
-        recomputed=tuple(recomputed),
+        worst=worst_relative_error(estimates, job.dims()) if estimates else None,
+        until_error=sofar.goal.until_error,
+        recomputed=recomputed,
+        complete=complete,
+        notes=tuple(notes),
     )
 
 

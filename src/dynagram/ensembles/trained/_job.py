@@ -40,7 +40,7 @@ from dynagram.results._outputs import Outputs
 from dynagram.training import Training, TwoStep
 
 if TYPE_CHECKING:
-    from dynagram.ensembles.engine._engine import Outcome
+    from dynagram.ensembles.engine._outcome import Outcome
 
     Inputs = Sequence[Sequence[float]] | np.ndarray | jax.Array | None
     Problem = Data | DataFunction | str

@@ -24,7 +24,7 @@ from dynagram.results._outputs import Outputs
 from dynagram.training import TwoStep
 
 if TYPE_CHECKING:
-    from dynagram.ensembles.engine._engine import Outcome
+    from dynagram.ensembles.engine._outcome import Outcome
     from dynagram.ensembles.trained._job import TrainingJob
 else:
     Outcome = TrainingJob = object  # which import this module

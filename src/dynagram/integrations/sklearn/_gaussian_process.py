@@ -16,11 +16,12 @@ from dynagram.theory.bayes import finite_posterior, infinite_posterior, log_evid
 class NetworkProcessRegressor(Regressor):
     """Bayesian regression with an MLP: no training, every network at once (6.64), (6.66), (6.81).
 
-    Parameters: `activation`, `depth` (the number L of weight layers), `C_b`, `C_W` as in `MLP`;
-    `noise`, the variance of the observation noise, and `jitter`, a fraction of the mean variance
-    added to the training kernel and reported. `width` None is infinite width; a number takes the
-    order 1/n of hidden layers of that width into account, at a cost of N⁴ for N training and test
-    samples. Inputs should be scaled so that (1/n_0) Σ x² is of order one; targets are centred.
+    Parameters: `activation`, `depth` (the number L of weight layers), `C_b`, `C_W`, `skip` as in
+    `MLP`; `noise`, the variance of the observation noise, and `jitter`, a fraction of the mean
+    variance added to the training kernel and reported. `width` None is infinite width; a number
+    takes the order 1/n of hidden layers of that width into account (without skips), at a cost of N⁴
+    for N training and test samples. Inputs should be scaled so that (1/n_0) Σ x² is of order one;
+    targets are centred.
 
     Fitted: `network_`, `X_fit_`, `y_fit_`, `y_mean_`, and `log_evidence_` of the centred targets.
 
@@ -41,6 +42,7 @@ class NetworkProcessRegressor(Regressor):
         noise: Any = 1e-2,
         jitter: Any = 0.0,
         width: Any = None,
+        skip: Any = 0.0,
     ):
         self.activation = activation
         self.depth = depth
@@ -49,6 +51,7 @@ class NetworkProcessRegressor(Regressor):
         self.noise = noise
         self.jitter = jitter
         self.width = width
+        self.skip = skip
 
     def fit(self, X: Any, y: Any) -> NetworkProcessRegressor:
         """Store X (samples, features) and y, and compute the evidence of the targets."""
@@ -69,7 +72,7 @@ class NetworkProcessRegressor(Regressor):
         hidden = 1 if self.width is None else self.width
         outputs = self.y_fit_.shape[1]
         widths = [self.X_fit_.shape[1], *[hidden] * (int(self.depth) - 1), outputs]
-        return MLP(widths, self.activation, self.C_b, self.C_W)
+        return MLP(widths, self.activation, self.C_b, self.C_W, skip=self.skip)
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """Posterior mean at X; with `return_std` or `return_cov` also the spread of the function.

@@ -13,6 +13,7 @@ import numpy as np
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
 from dynagram.theory.bayes._infinite import kernel_log_evidence
@@ -76,6 +77,7 @@ def log_evidence(
         kernel = training_kernel(K, noise=noise, jitter=jitter, x=inputs, y=targets)
         infinite = kernel_log_evidence(kernel, targets)
         return LogEvidence(infinite, 0.0, network.widths[-2], "∞", 0.0, kernel)
+    require_plain(network, "the evidence at order 1/n (take order '∞')")
     require_hidden_layer(network)
     prediction = predict(network, inputs, accuracy=accuracy, seed=seed)
     kernel = training_kernel(prediction["K"][-1], noise=noise, jitter=jitter, x=inputs, y=targets)

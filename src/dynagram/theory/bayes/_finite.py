@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.results._regime import Regime, Verdict
 from dynagram.results._spread import output_std
 from dynagram.theory._predict import predict
@@ -100,6 +101,7 @@ def finite_posterior(
     """
     inputs, targets = check_data(network, x, y)
     tests = check_inputs(test_x, network.widths[0], "test_x")
+    require_plain(network, "the posterior at order 1/n")
     require_hidden_layer(network)
     prediction = predict(network, np.concatenate([inputs, tests]), accuracy=accuracy, seed=seed)
     K, N, width = prediction["K"][-1], inputs.shape[0], network.widths[-2]

@@ -17,6 +17,7 @@ from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_t
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._four_point import wick_covariance
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.theory._predict import predict
 from dynagram.theory.bayes._evidence import require_hidden_layer
 from dynagram.theory.bayes._solve import check_data, training_kernel
@@ -70,6 +71,7 @@ def representation_shift(
     array([2.5, 5. , 7.5])
     """
     inputs, targets = check_data(network, x, y)
+    require_plain(network, "what observing targets does to hidden layers")
     require_hidden_layer(network)
     if test_x is not None:
         tests = check_inputs(test_x, network.widths[0], "test_x")

@@ -12,8 +12,9 @@ from jaxtyping import Float
 from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._one_input import ActivationLike, even_slope, required_slopes
-from dynagram.theory.criticality._flow import check_depth, variances_per_layer
-from dynagram.theory.criticality._one_input import PerLayer
+from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._flow import check_depth
 from dynagram.theory.criticality._origin import angle_constant
 
 
@@ -38,26 +39,29 @@ def angle(kernel: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch"
 
 
 def pair_kernel_flow(
-    activation: ActivationLike,
-    kernel: Float[np.ndarray, "2 2"],
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
+    network: MLP, kernel: Float[np.ndarray, "2 2"]
 ) -> Float[np.ndarray, "layer 2 2"]:
-    """The exact two-input kernel of layers 1..`depth` from that of the first (5.159), (5.160).
+    """The exact two-input kernel of all layers from that of the first (5.159), (5.160).
 
     Norms may differ: K_d → √(K₊₊K₋₋). Cost: microseconds per layer.
 
-    >>> flow = pair_kernel_flow("relu", np.array([[2.0, 0.5], [0.5, 0.4]]), 2, C_b=0.0, C_W=2.0)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips, of a scale-invariant activation.
+    - `kernel`: K^(1) of the two inputs.
+
+    **Returns:** K^(ℓ), ℓ = 1..L.
+
+    >>> net = MLP([1] * 3, "relu", C_b=0.0, C_W=2.0)
+    >>> flow = pair_kernel_flow(net, np.array([[2.0, 0.5], [0.5, 0.4]]))
     >>> round(float(flow[1, 0, 1]), 12)
     0.58047560625
     """
-    pair, depth = required_slopes(activation), check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
+    require_plain(network, "the recursion of angles")
+    pair, C_b, C_W = required_slopes(network.activation), network.C_b, network.C_W
     A2, bend = even_slope(pair, 2), (pair[0] - pair[1]) ** 2 / (2.0 * np.pi)
     rows = [kernel]
-    for layer in range(1, depth):
+    for layer in range(1, network.depth):
         below = rows[-1]
         scale = np.sqrt(below[0, 0] * below[1, 1])
         averages = A2 * below + bend * scale * arc(angle(below)) * np.array([[0, 1], [1, 0]])

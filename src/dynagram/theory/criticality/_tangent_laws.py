@@ -21,9 +21,9 @@ from dynagram.gaussian._one_input import (
     slopes,
 )
 from dynagram.networks import checked_number
-from dynagram.theory.criticality import critical_initialisation
 from dynagram.theory.criticality._one_input_tangents import TangentFlow
 from dynagram.theory.criticality._point import CriticalPoint
+from dynagram.theory.criticality._points import critical_initialisation
 
 Layers = Float[np.ndarray, " layer"]
 _RATE = "a learning rate must be ≥ 0"
@@ -239,8 +239,9 @@ def ratio_laws(laws: dict[str, PowerLaw]) -> dict[str, PowerLaw]:
 def dimensionless_ratios(flow: TangentFlow) -> dict[str, Float[np.ndarray, "layer *sample"]]:
     """The same ratios from the recursion, for every tensor that exists; times 1/n they are sizes.
 
-    >>> from dynagram.theory.criticality._one_input_tangents import single_input_tangents
-    >>> flow = single_input_tangents("linear", 1.0, 5, C_b=0.0, C_W=1.0, lambda_b=0.0)
+    >>> from dynagram.networks import MLP
+    >>> from dynagram.theory.criticality import single_input_tangents
+    >>> flow = single_input_tangents(MLP([1] * 6, "linear", 0.0, 1.0, lambda_b=0.0), 1.0)
     >>> dimensionless_ratios(flow)["Q"].round(9)         # (ℓ² − 1)/(6ℓ)
     array([0.        , 0.25      , 0.44444444, 0.625     , 0.8       ])
     """

@@ -13,19 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian._one_input import (
-    ActivationLike,
-    joint_average,
-    power_average,
-    slope_average,
-    slopes,
-)
+from dynagram.gaussian._one_input import joint_average, power_average, slope_average, slopes
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.theory.criticality._flow import check_depth, kernel_flow, variances_per_layer
-from dynagram.theory.criticality._one_input import PerLayer, width_ratios
+from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._flow import kernel_flow
+from dynagram.theory.criticality._one_input import width_ratios
 from dynagram.theory.criticality._point import CriticalPoint
 
 # γ^[0], γ^[1], γ^[2] (5.16): orthogonal, with squared norms 4, 2, 4.
@@ -85,31 +79,32 @@ class SmallSeparationFlow:
 
 
 def small_separation(
-    activation: ActivationLike,
+    network: MLP,
     K1: Float[np.ndarray, "*sample"] | float,
-    depth: int,
     *,
-    C_b: PerLayer,
-    C_W: PerLayer,
     delta_1: float = 0.0,
     delta_2: float = 0.0,
     delta_0: float = 0.0,
 ) -> SmallSeparationFlow:
     """The bootstrapped recursions (5.46)-(5.48) from δK_[1], δδK_[2], δδK_[0] of the first layer.
 
-    For inputs x ± δx/2: K1 is the kernel of x, `delta_1` = C_W x·δx/n_0, `delta_2` =
-    C_W|δx|²/4n_0 and `delta_0` = 0. The recursion of δδK_[0] is beyond the book. Cost: about
-    50 μs per layer and sample.
+    The recursion of δδK_[0] is beyond the book. Cost: about 50 μs per layer and sample.
 
-    >>> flow = small_separation("tanh", 1.0, 3, C_b=0.0, C_W=1.0, delta_1=1.0)
-    >>> flow.delta_2.round(9)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `K1`: the kernel of the midpoint x of the inputs x ± δx/2, one number or one per sample.
+    - `delta_1`, `delta_2`, `delta_0`: C_W x·δx/n_0, C_W|δx|²/4n_0 and 0 for such inputs.
+
+    **Returns:** a `SmallSeparationFlow`.
+
+    >>> net = MLP([1] * 4, "tanh", C_b=0.0, C_W=1.0)
+    >>> small_separation(net, 1.0, delta_1=1.0).delta_2.round(9)
     array([ 0.        , -0.08914814, -0.06445537])
     """
-    sigma, first = resolve(activation), check_variance(K1, "K1")
-    depth = check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = _positive_flow(sigma, first, C_b, C_W)
-    K, weight = flow[:-1], C_W[1:, None]
+    sigma, depth, first = network.activation, network.depth, check_variance(K1, "K1")
+    flow = _positive_flow(network, first)
+    K, weight = flow[:-1], np.array(network.C_W)[1:, None]
     parallel, perpendicular = power_average(sigma, K, 2, 1), slope_average(sigma, K)
     h = 0.5 * slope_average(sigma, K, derivative=1)
     bend = np.zeros(K.shape)
@@ -126,11 +121,11 @@ def small_separation(
     return SmallSeparationFlow(*(part.reshape(shape) for part in (flow, d1, d2, d0)))
 
 
-def _positive_flow(
-    sigma: Activation, first: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
-) -> np.ndarray:
+def _positive_flow(network: MLP, first: np.ndarray) -> np.ndarray:
     """The kernel flow, refused at K = 0: a separation is small only against a finite kernel."""
-    flow = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    require_plain(network, "the recursion of nearby inputs")
+    C_b, C_W = np.array(network.C_b), np.array(network.C_W)
+    flow = kernel_flow(network.activation, first.reshape(-1), C_b, C_W)
     if not np.all(flow > 0.0):
         raise InvalidValueError("K1", 0.0, "small separations need a kernel > 0 at every layer")
     return flow
@@ -153,29 +148,28 @@ class SeparationVertex:
 
 
 def separation_vertex(
-    activation: ActivationLike,
-    K1: Float[np.ndarray, "*sample"] | float,
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    distance: float = 1.0,
-    widths: tuple[int, ...] | None = None,
+    network: MLP, K1: Float[np.ndarray, "*sample"] | float, *, distance: float = 1.0
 ) -> SeparationVertex:
     """V_[a][b] of two inputs of equal norm at small squared distance (D9.5), beyond the book.
 
-    `distance` is δδK_[2] of the first layer; V02 and V11 are linear, V22 quadratic in it, so its
-    size only sets the units. Cost: about 60 μs per layer and sample.
+    Cost: about 60 μs per layer and sample.
 
-    >>> vertex = separation_vertex("relu", 1.0, 4, C_b=0.0, C_W=2.0)
-    >>> vertex.V22
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `K1`: the kernel of their midpoint, one number or one per sample.
+    - `distance`: δδK_[2] of the first layer; V02 and V11 are linear, V22 quadratic in it, so its
+        size only sets the units.
+
+    **Returns:** a `SeparationVertex`.
+
+    >>> separation_vertex(MLP([1] * 5, "relu", C_b=0.0, C_W=2.0), 1.0).V22
     array([ 0.,  5., 10., 15.])
     """
-    sigma, first = resolve(activation), check_variance(K1, "K1")
-    depth = check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = _positive_flow(sigma, first, C_b, C_W)
-    K, weight, ratio = flow[:-1], C_W[1:, None], width_ratios(widths, depth)[:, None]
+    sigma, depth, first = network.activation, network.depth, check_variance(K1, "K1")
+    flow = _positive_flow(network, first)
+    K, weight = flow[:-1], np.array(network.C_W)[1:, None]
+    ratio = width_ratios(network.widths)[:, None]
     g, slope = power_average(sigma, K, 2), slope_average(sigma, K)
     parallel, perpendicular = weight * power_average(sigma, K, 2, 1), weight * slope
     drift = weight * slope_average(sigma, K, derivative=1)

@@ -129,8 +129,9 @@ def residual_information(flow: ResidualFlow, *, fan_in: int, first: int, second:
     (m_1m_2/n²)[V²/(8K⁴) + Σ_{p≠2} φ_p²/(2K²)]: with a skip, neurons also share the part of the
     response that V does not see. It stays O(1) with depth while V grows.
 
+    >>> from dynagram.networks import MLP
     >>> from dynagram.theory.skips import residual_flow
-    >>> flow = residual_flow("relu", 1.0, 3, C_b=0.0, C_W=1.5, skip=0.5)
+    >>> flow = residual_flow(MLP([1, 1, 1, 1], "relu", C_b=0.0, C_W=1.5, skip=0.5), 1.0)
     >>> float(residual_information(flow, fan_in=1, first=1, second=1)[1].round(4))
     1.7673
     """

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from dynagram.gaussian._families import TwoPoint
 from dynagram.networks import MLP, check_inputs, checked_number
+from dynagram.networks._checks import require_plain
 from dynagram.theory._predict import predict
 from dynagram.theory.bayes._evidence import require_hidden_layer
 from dynagram.theory.bayes._solve import check_data
@@ -71,6 +72,7 @@ def first_step(
     """
     rate = checked_number("eta", eta, "a step size must be > 0", positive=True)
     inputs, targets = check_data(network, x, y)
+    require_plain(network, "the first step at order 1/n")
     require_hidden_layer(network)
     samples = inputs
     if test_x is not None:

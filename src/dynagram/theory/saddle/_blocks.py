@@ -22,10 +22,10 @@ from dynagram._precision import float64
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks import (
-    MLP,
     ActivationLike,
+    Architecture,
     Layer,
-    Params,
+    Model,
     checked_activation,
     checked_number,
 )
@@ -176,7 +176,7 @@ class BlockNetwork:
         speed = (first, deep, deep)
         return Coordinates(*(s * part for s, part in zip(speed, self._moving(), strict=True)))
 
-    def embedded(self, state: Coordinates, n_0: int) -> tuple[MLP, Params]:
+    def embedded(self, state: Coordinates, n_0: int) -> Model:
         """The full network of N neurons a layer and its weights; v_k is the k-th input axis.
 
         Its learning-rate tensor is that of `rates`; biases are zero and do not learn. Closures do
@@ -185,11 +185,9 @@ class BlockNetwork:
         K, depth, roots = self.modes, self.depth, np.sqrt(self.block_sizes)
         N, outputs = sum(self.block_sizes), state.a.shape[0]
         deep = {"block": float(K), "width": 1.0, "uniform": float(N)}[self.rates]
-        network = MLP(
+        network = Architecture(
             [n_0, *[N] * (depth - 1), outputs],
             self.activation,
-            C_b=0.0,
-            C_W=1.0,
             lambda_b=0.0,
             lambda_W=[float(n_0), *[deep] * (depth - 1)],
         )
@@ -199,7 +197,8 @@ class BlockNetwork:
         shared = spread / roots
         hidden = [shared @ layer @ shared.T for layer in state.A]
         weights = [first, *hidden, state.a @ shared.T]
-        return network, tuple(Layer(jnp.zeros(W.shape[0]), jnp.asarray(W)) for W in weights)
+        layers = tuple(Layer(jnp.zeros(W.shape[0]), jnp.asarray(W)) for W in weights)
+        return Model(network, layers)
 
     def _moving(self) -> Coordinates:
         """1 for the entries that move, 0 for the frozen ones."""

@@ -2,7 +2,7 @@
 
 Given the layer below, the neurons of a layer are independent Gaussians with one random covariance
 Ĝ. Hence E[z_{i_1 a_1} ⋯ z_{i_2m a_2m}] is a sum over pairings of δ_ii' times moments of Ĝ, and the
-connected correlator is the same sum with joint cumulants of Ĝ: G, V/n and U/n² (4.77).
+connected correlator is the same sum with joint cumulants of Ĝ: G, V/n and six_point/n² (4.77).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._wick import joint_moment, pairings
+from dynagram.networks._checks import require_plain
 from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import NextOrder
 
@@ -26,14 +27,14 @@ _MOST_POINTS = 6
 class MetricCumulants:
     """Joint cumulants of the random metric Ĝ of one layer with fan-in n = n_{ℓ−1}.
 
-    Mean `G`, covariance `V`/n of Ĝ_ab and Ĝ_cd, third cumulant `U`/n²; `U` may be left out when no
-    six-point function is asked for. Exact if these are, whatever the width.
+    Mean `G`, covariance `V`/n of Ĝ_ab and Ĝ_cd, third cumulant `six_point`/n², which may be left
+    out when no six-point function is asked for. Exact if these are, whatever the width.
     """
 
     G: Float[np.ndarray, "a a"]
     V: Float[np.ndarray, "a a a a"]
     fan_in: int
-    U: Float[np.ndarray, "a a a a a a"] | None = None
+    six_point: Float[np.ndarray, "a a a a a a"] | None = None
 
     def __post_init__(self) -> None:
         if self.fan_in < 1:
@@ -43,7 +44,8 @@ class MetricCumulants:
 def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumulants:
     """What a prediction says about Ĝ of layer ℓ = `layer`, 1..L, at the order it has.
 
-    A `Tensors` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and U.
+    A `Tensors` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and
+    the third cumulant.
 
     >>> from dynagram.networks import MLP
     >>> from dynagram.theory._predict import predict
@@ -53,12 +55,13 @@ def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumul
     (array([[0.234904]]), 20)
     """
     depth = prediction.network.depth
+    require_plain(prediction.network, "the law of a layer given its metric")
     if not 1 <= layer <= depth:
         raise InvalidValueError("layer", layer, f"this network has the layers 1 to {depth}")
     fan_in, index = prediction.network.widths[layer - 1], layer - 1
     if isinstance(prediction, NextOrder):
-        G, V, U = prediction.metric[index], prediction.vertex[index], prediction.U[index]
-        return MetricCumulants(G, V, fan_in, U)
+        G, V = prediction.metric[index], prediction.vertex[index]
+        return MetricCumulants(G, V, fan_in, prediction.six_point[index])
     return MetricCumulants(prediction.metric[index], prediction["V"][index], fan_in)
 
 
@@ -129,7 +132,7 @@ def _over_pairings(
 
 
 def _metric_moment(cumulants: MetricCumulants, pairs: Pairs) -> float:
-    """E[Ĝ_ab Ĝ_cd ⋯] = GG + V/n, GGG + 3 terms G V/n + U/n²."""
+    """E[Ĝ_ab Ĝ_cd ⋯] = GG + V/n, GGG + 3 terms G V/n + κ₃."""
     return float(
         joint_moment(
             lambda block: _metric_cumulant(cumulants, tuple(pairs[i] for i in block)), len(pairs)
@@ -144,10 +147,10 @@ def _metric_cumulant(cumulants: MetricCumulants, pairs: Pairs) -> float:
         case (ab, cd):
             return float(cumulants.V[*ab, *cd]) / cumulants.fan_in
         case (ab, cd, ef):
-            if cumulants.U is None:
+            if cumulants.six_point is None:
                 raise InvalidValueError(
-                    "U", None, "six-point functions need it: take the cumulants of `next_order`"
+                    "six_point", None, "needed for six points: take the cumulants of `next_order`"
                 )
-            return float(cumulants.U[*ab, *cd, *ef]) / cumulants.fan_in**2
+            return float(cumulants.six_point[*ab, *cd, *ef]) / cumulants.fan_in**2
         case _:
             return 0.0

@@ -21,6 +21,7 @@ from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._one_input import ActivationLike, even_slope, required_slopes
 from dynagram.gaussian._wick import cumulants_from_moments, moments_from_cumulants
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +226,7 @@ def _two_point(
 
 def _checked_slopes(network: MLP, *, linear: bool = False) -> tuple[float, float]:
     """(a₊, a₋) of a network without biases whose σ is scale-invariant, or linear."""
+    require_plain(network, "exact solutions")
     pair = required_slopes(network.activation)
     if linear and pair[0] != pair[1]:
         raise InvalidValueError(

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.results._regime import Regime
 from dynagram.results._spread import output_std
 from dynagram.theory.training._algorithms import Algorithm
@@ -195,6 +196,7 @@ def _sum(parts: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _require_smooth(network: MLP) -> None:
+    require_plain(network, "trained outputs at order 1/n")
     sigma = network.activation
     if network.depth < 2:
         raise InvalidValueError(

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import MLP, Layer, Params, check_inputs
+from dynagram.networks import MLP, Layer, Model, Params, check_inputs
 from dynagram.theory.training._one_network import own_kernel
 
 
@@ -65,8 +65,7 @@ class LinearModel:
 
 @float64
 def linear_model(
-    network: MLP,
-    params: Params,
+    model: Model,
     train_x: object,
     train_y: object,
     *,
@@ -75,21 +74,22 @@ def linear_model(
     steps: float | int | None = None,
     time: float | int | None = None,
 ) -> LinearModel:
-    """Train `params` as a linear model on ½ Σ (z − y)²; arguments as in `linearised_output`.
+    """Train one network as a linear model on ½ Σ (z − y)²; arguments as in `linearised_output`.
 
     Cost: `ntk` on the training samples, (N_A n_L)³ and one backward pass; no N_A × parameters
     array is made.
 
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
-    >>> model = linear_model(net, net.draw(jax.random.key(0)), x, y, eta=0.3)
-    >>> model.outputs(x).round(6)
+    >>> linear = linear_model(net.init(seed=0), x, y, eta=0.3)
+    >>> linear.outputs(x).round(6)
     array([[ 1.], [-1.]])
-    >>> model.changes(x).shape, model.distances().shape
+    >>> linear.changes(x).shape, linear.distances().shape
     ((2, 2, 1), (2,))
     """
-    params = jax.tree.map(lambda part: jnp.asarray(part, dtype=jnp.float64), params)
-    problem, kernel, z = own_kernel(network, params, train_x, train_y, None, algorithm, eta)
+    model = jax.tree.map(lambda part: jnp.asarray(part, dtype=jnp.float64), model)
+    network, params = model.network, model.params
+    problem, kernel, z = own_kernel(model, train_x, train_y, None, algorithm, eta)
     pull = kernel.dual(steps=steps, time=time) @ (z - problem.train_y).reshape(-1)
     _, backward = jax.vjp(lambda p: network.apply(p, jnp.asarray(problem.train_x)), params)
     (gradient,) = backward(jnp.asarray(pull.reshape(z.shape)))

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import MLP, Params
+from dynagram.networks import Model
 from dynagram.observables.tangents._ddntk import ddntk
 from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
@@ -50,8 +50,7 @@ class NetworkPrediction:
 
 @float64
 def linearised_output(
-    network: MLP,
-    params: Params,
+    model: Model,
     train_x: object,
     train_y: object,
     test_x: object,
@@ -61,29 +60,27 @@ def linearised_output(
     steps: float | int | None = None,
     time: float | int | None = None,
 ) -> Float[np.ndarray, "test outputs"]:
-    """The test outputs of `params` after training, by its own frozen NTK (∞.84)-(∞.93).
+    """The test outputs of one network after training, by its own frozen NTK (∞.84)-(∞.93).
 
     `steps` of gradient descent or a `time` of flow, else the end of training. Error O(1/n): the
     NTK moves. Any activation with an NTK. Cost: `ntk` on all samples and (N_A n_L)³.
 
-    >>> import jax
-    >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.draw(jax.random.key(0))
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)
     >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
-    >>> linearised_output(net, params, x, y, x, eta=0.3).round(6)     # trained: the targets
+    >>> linearised_output(model, x, y, x, eta=0.3).round(6)           # trained: the targets
     array([[ 1.], [-1.]])
     """
-    problem, kernel, z = own_kernel(network, params, train_x, train_y, test_x, algorithm, eta)
+    problem, kernel, z = own_kernel(model, train_x, train_y, test_x, algorithm, eta)
     found = kernel.at(steps=steps, time=time)
     error = z[: problem.train_x.shape[0]] - problem.train_y
     trained = z[problem.train_x.shape[0] :].reshape(-1) - found.response @ error.reshape(-1)
-    return trained.reshape(-1, network.widths[-1])
+    return trained.reshape(-1, model.network.output_size)
 
 
 @float64
 def trained_output(
-    network: MLP,
-    params: Params,
+    model: Model,
     train_x: object,
     train_y: object,
     test_x: object,
@@ -100,27 +97,25 @@ def trained_output(
     kinked activations. Cost: `ddntk` on all samples, (N n_L)³ n_ℓ n_{ℓ−1} and (N n_L)⁴ n_ℓ;
     memory 2(N n_L)⁴ numbers.
 
-    >>> import jax
-    >>> net = MLP([2, 256, 1], "tanh", C_b=0.0, C_W=1.0)
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 256, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)
     >>> x, y = np.eye(2), np.array([[0.5], [-0.5]])
-    >>> found = trained_output(net, net.draw(jax.random.key(0)), x, y, x + 0.3, eta=0.3)
-    >>> found.output.shape, sorted(found.parts)
+    >>> trained = trained_output(model, x, y, x + 0.3, eta=0.3)
+    >>> trained.output.shape, sorted(trained.parts)
     ((2, 1), ['dNTK', 'ddI', 'ddII'])
     """
-    check_differentiable(network, 3, "the expansion in the step size behind (∞.154)")
-    problem, kernel, z = own_kernel(network, params, train_x, train_y, test_x, algorithm, eta)
-    train, outputs = problem.train_x.shape[0], network.widths[-1]
+    check_differentiable(model.network, 3, "the expansion in the step size behind (∞.154)")
+    problem, kernel, z = own_kernel(model, train_x, train_y, test_x, algorithm, eta)
+    train, outputs = problem.train_x.shape[0], model.network.output_size
     frame = Frame.of(kernel.Theta, kernel.weights)
     found = kernel.at(steps=steps, time=time)
     error = (z[:train] - problem.train_y).reshape(-1)
     e = frame.basis @ error
     differentials = {
-        "dNTK": frame.turn(_flat(np.asarray(dntk(network, params, problem.inputs)))),
+        "dNTK": frame.turn(_flat(np.asarray(dntk(model, problem.inputs)))),
         **{
             name: frame.turn(_flat(np.asarray(part)))
-            for name, part in zip(
-                ("ddI", "ddII"), ddntk(network, params, problem.inputs), strict=True
-            )
+            for name, part in zip(("ddI", "ddII"), ddntk(model, problem.inputs), strict=True)
         },
     }
     if math.isinf(found.time):
@@ -158,17 +153,17 @@ def _moved(
 
 
 def own_kernel(
-    network: MLP, params: Params, train_x: object, train_y: object, test_x: object,
+    model: Model, train_x: object, train_y: object, test_x: object,
     algorithm: str, eta: float | int | None,
 ) -> tuple[Problem, KernelTraining, np.ndarray]:  # fmt: skip
     """The problem, its training by the network's own NTK, (sample, output) one index, outputs."""
-    problem = Problem.checked(network, train_x, train_y, test_x)
-    H = _flat(np.asarray(ntk(network, params, problem.inputs), dtype=np.float64))
+    problem = Problem.checked(model.network, train_x, train_y, test_x)
+    H = _flat(np.asarray(ntk(model, problem.inputs), dtype=np.float64))
     targets = problem.train_y.reshape(-1, 1)
-    weights = np.repeat(problem.weights, network.widths[-1])
+    weights = np.repeat(problem.weights, model.network.output_size)
     chosen = Algorithm.checked(algorithm, eta)
     kernel = KernelTraining(H, np.zeros_like(H), targets, weights, chosen, problem.notes)
-    return problem, kernel, np.asarray(network.apply(params, problem.inputs), dtype=np.float64)
+    return problem, kernel, np.asarray(model(problem.inputs), dtype=np.float64)
 
 
 def _flat(tensor: np.ndarray) -> np.ndarray:
