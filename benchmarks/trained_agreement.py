@@ -15,8 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dynagram.ensembles.trained._measure import measure_trained
-from dynagram.networks import MLP
+from dynagram import MLP, Data, GradientDescent, GradientFlow, Training, TwoStep, train
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._finite import predict_trained
 
@@ -64,6 +63,13 @@ def setting(case, n):
     return network, x, y, {"algorithm": algorithm, "eta": eta}
 
 
+def training(algorithm, eta):
+    """To the end."""
+    if algorithm == "gd":
+        return Training(GradientDescent(eta))
+    return Training(GradientFlow() if algorithm == "flow" else TwoStep())
+
+
 def upper(covariance):
     """Entries on and above the diagonal of (test, outputs)²."""
     size = covariance.shape[0] * covariance.shape[1]
@@ -89,22 +95,22 @@ def run(case, members, seed):
     rows = []
     for n in widths:
         network, x, y, how = setting(case, n)
-        found = measure_trained(
-            network, x, y, TESTS, members=members, seed=seed, tolerance=1e-7,
-            kernel_members=20 * members, **how,
+        found = train(
+            network, Data(x, y, TESTS), training(**how), members=members, seed=seed,
+            tolerance=1e-7, pairs=True, kernels=20,
         )  # fmt: skip
-        shift, error = found.mean.value - theory.mean_infinite, found.mean.standard_error
+        shift, error = found.mean - theory.mean_infinite, found.error
         last = network.widths[-2]
-        spread = found.covariance.value - theory.covariance_infinite
+        spread = found.covariance - theory.covariance_infinite
         rows.append(
             {
                 "n": last,
                 "mean": (last * shift).ravel(),
                 "mean_error": (last * error).ravel(),
                 "covariance": last * upper(spread),
-                "covariance_error": last * upper(found.covariance.standard_error),
-                "unfinished": found.unfinished,
-                "largest_error": found.largest_error,
+                "covariance_error": last * upper(found.covariance_error),
+                "unfinished": found.about.get("unfinished", 0),
+                "largest_error": found.about["largest_error"],
             }
         )
     sizes = [row["n"] for row in rows]

@@ -15,11 +15,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram.data import digits
-from dynagram.ensembles.trained._train import Training, train_ensemble
+from dynagram.data import Data, digits
+from dynagram.ensembles import train
 from dynagram.errors import NonFiniteError
 from dynagram.networks import MLP
 from dynagram.theory._advice import advise
+from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings
 from dynagram_experiments._depth_digits_verdict import OUTPUTS, Point, judged, ratio_of
 from dynagram_experiments._kept import Kept
@@ -65,22 +66,18 @@ def _depths(name: str, width: int) -> list[int]:
 def _trained(plan: Plan, seed: int, name: str, width: int, depth: int) -> dict[str, Any]:
     data = digits()
     order = np.random.default_rng(seed).permutation(data.labels.size)
-    train, test = order[: plan.train], order[plan.train :]
+    chosen, test = order[: plan.train], order[plan.train :]
     x = data.x - data.x.mean(axis=0)
     x = x / np.sqrt(np.mean(x**2, axis=1, keepdims=True))
     y = data.one_hot() - 1.0 / OUTPUTS
-    advice = advise(name, width, depth, outputs=OUTPUTS, x=x[train])
-    training = Training(
-        steps=plan.steps[name], eta=advice.number("step"), record=2, dtype="float32"
-    )
-    found = train_ensemble(
+    advice = advise(name, width, depth, outputs=OUTPUTS, x=x[chosen])
+    how = Training(GradientDescent(advice.number("step")), steps=plan.steps[name], dtype="float32")
+    found = train(
         advice.network,
-        training,
-        x[train],
-        y[train],
+        Data(x[chosen], y[chosen], x[test]),
+        how,
         members=plan.members,
         seed=seed,
-        test_x=x[test],
         observables={"fit": "loss", **_measures(advice.network, y[test], data.labels[test])},
     )
     good = np.isfinite(found["squared"][:, -1])

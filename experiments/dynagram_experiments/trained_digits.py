@@ -3,7 +3,7 @@
 Threes against eights, targets ∓1, critical tanh networks of depth 3 with hidden widths n,
 full-batch gradient descent to zero error. One prediction serves all widths: m^∞ + m^{1}/n for the
 mean over initialisations, and the same for the covariance. Measured are 200 trained networks per
-width, with the spread of their initial outputs taken out (`measure_trained`).
+width, in pairs, which take out the spread of their initial outputs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.data import digits
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.data import Data, digits
+from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.theory.training._finite import predict_trained
 from dynagram.theory.training._infinite import infinite_training
+from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings, Statement
 from dynagram_experiments._kept import Kept
 
@@ -115,19 +116,18 @@ def compared(plan: Plan, seed: int, kept: Kept) -> Comparison:
         }
 
     def measured(width: int) -> dict[str, Any]:
-        found = measure_trained(
-            _network(width), *data, algorithm="gd", eta=eta, members=MEMBERS, seed=seed + width,
-            tolerance=TOLERANCE, kernel_members=KERNELS,
+        how = Training(GradientDescent(eta))
+        found = train(
+            _network(width), Data(*data), how, members=MEMBERS, seed=seed + width, pairs=True,
+            kernels=KERNELS // MEMBERS, tolerance=TOLERANCE,
         )  # fmt: skip
         return {
-            "mean": found.mean.value[:, 0].tolist(),
-            "mean_error": found.mean.standard_error[:, 0].tolist(),
+            "mean": found.mean[:, 0].tolist(),
+            "mean_error": found.error[:, 0].tolist(),
             "joint_error": found.joint_error.tolist(),
-            "measured_variance": np.einsum("titi->t", found.covariance.value).tolist(),
-            "measured_variance_error": np.einsum(
-                "titi->t", found.covariance.standard_error
-            ).tolist(),
-            "unfinished": found.unfinished,
+            "measured_variance": np.einsum("titi->t", found.covariance).tolist(),
+            "measured_variance_error": np.einsum("titi->t", found.covariance_error).tolist(),
+            "unfinished": found.about["unfinished"],
         }
 
     theory = kept.part("prediction", predicted)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram import Data, GradientDescent, GradientFlow, Training, train
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._finite import predict_trained
@@ -149,16 +149,17 @@ def test_depth_three_with_the_librarys_ensemble():
     net = network("tanh", 128, 1, depth=3)
     x, y, tests = TRAIN[:1], np.array([[1.8]]), TESTS[3:]
     theory = predict_trained(net, x, y, tests, algorithm="flow")
-    found = measure_trained(
-        net, x, y, tests, algorithm="flow", members=1024, kernel_members=30_000, seed=3
-    )
-    shift = 128 * (found.mean.value - theory.mean_infinite)
-    error = 128 * found.mean.standard_error
+    found = train(
+        net, Data(x, y, tests), Training(GradientFlow()), members=1024, seed=3, pairs=True,
+        kernels=29,
+    )  # fmt: skip
+    shift = 128 * (found.mean - theory.mean_infinite)
+    error = 128 * found.error
     # The next order in 1/n is a few per cent at this width.
     assert np.all(np.abs(shift - theory.mean_correction) < 3.5 * error + 0.1 * np.abs(shift))
     assert np.all(np.abs(shift) > 3 * error)
-    spread = 128 * (found.covariance.value - theory.covariance_infinite)
-    error = 128 * found.covariance.standard_error
+    spread = 128 * (found.covariance - theory.covariance_infinite)
+    error = 128 * found.covariance_error
     assert np.all(np.abs(spread - theory.covariance_correction) < 4 * error)
 
 
@@ -170,16 +171,16 @@ def test_three_steps_of_gradient_descent():
     theory = predict_in_time(
         network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta, steps=3
     ).samples
-    asked = np.concatenate([TRAIN, tests])
+    asked = Data(TRAIN, TARGETS, np.concatenate([TRAIN, tests]))
+    how = Training(GradientDescent(eta), steps=3)
     values, errors = [], []
     for n in widths:
-        found = measure_trained(
-            network("tanh", n, 2), TRAIN, TARGETS, asked, eta=eta, steps=3, members=5120, seed=n
-        )
+        found = train(network("tanh", n, 2), asked, how, members=5120, seed=n, pairs=True)
         rows = [(found.mean, theory.mean_infinite), (found.covariance, theory.covariance_infinite)]
-        shifts = [n * (measured.value - infinite).ravel() for measured, infinite in rows]
+        shifts = [n * (measured - infinite).ravel() for measured, infinite in rows]
         values.append(np.concatenate(shifts))
-        errors.append(np.concatenate([n * measured.standard_error.ravel() for measured, _ in rows]))
+        parts = [found.error.ravel(), found.covariance_error.ravel()]
+        errors.append(n * np.concatenate(parts))
     values, errors = np.array(values), np.array(errors)
     corrections = (theory.mean_correction, theory.covariance_correction)
     expected = np.concatenate([part.ravel() for part in corrections])

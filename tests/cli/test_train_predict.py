@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dynagram.cli import app
-from dynagram.ensembles.trained import _measure as trained
+from dynagram.ensembles import _train
 from dynagram.networks import MLP
 from dynagram.theory.training._finite import predict_trained
 from dynagram.theory.training._in_time import predict_in_time
@@ -92,7 +92,7 @@ def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trained, "measure_trained", stopped)
+    monkeypatch.setattr(_train, "train", stopped)
     result = CliRunner().invoke(app, ["train-predict", str(config()), "--simulate", "64", "--json"])
     assert result.exit_code == 130
     found = json.loads(result.stdout)

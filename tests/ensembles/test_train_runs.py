@@ -15,8 +15,8 @@ from dynagram import (
     open_run,
     train,
 )
+from dynagram.ensembles.engine import run_job
 from dynagram.ensembles.trained._job import TrainingJob
-from dynagram.ensembles.engine._engine import run_job
 from dynagram.errors import DynagramError
 
 RNG = np.random.default_rng(3)
@@ -69,10 +69,9 @@ def test_flow_of_a_linear_model():
     The fourth member is too stiff for the work allowed, and is reported.
     """
     network = MLP([2, 5, 2], "linear", 0.1, 1.2, lambda_b=0.5, lambda_W=2.0)
-    how = Training(
-        GradientFlow(1e-9, 1e-12), time=0.8, fixed=[1], record=[0.0, 0.1, 0.2, 0.4]
-    )
-    start = [[np.array(a) for a in layer] for layer in TrainingJob(network, DATA, how).initial(0, 4)]
+    how = Training(GradientFlow(1e-9, 1e-12), time=0.8, fixed=[1], record=[0.0, 0.1, 0.2, 0.4])
+    drawn = TrainingJob(network, DATA, how).initial(0, 4)
+    start = [[np.array(a) for a in layer] for layer in drawn]
     start[0][1][3] *= 1000.0
     request = {"observables": ["outputs"], "keep_parameters": True, "max_steps": 2000}
     found = train(network, DATA, how, parameters=start, **request)
@@ -211,19 +210,20 @@ def test_a_stored_run_is_continued_and_opened_to_the_same_bits(tmp_path, pairs):
         train(NET, data, how, **request, run=folder, progress=interrupted_after(32))
     begun = open_run(folder)
     assert begun.members == 32
+    assert not begun.about["complete"]
     seen = []
     same(train(NET, data, how, **request, run=folder, progress=seen.append), expected)
     assert [progress.done for progress in seen] == [16, 32, 48, 64, 70]
     same(open_run(folder), expected)
     same(train(NET, data, how, **request, run=folder, resume=True), expected)
     other = Training(GradientDescent(0.2), steps=20, record=[0, 5])
-    with pytest.raises(DynagramError, match="holds another run: give a new folder"):
+    with pytest.raises(DynagramError, match="a run with another specification: take a new"):
         train(NET, data, other, **request, run=folder)
-    with pytest.raises(DynagramError, match="holds another run"):
+    with pytest.raises(DynagramError, match="holds a run with another members"):
         train(NET, data, how, **(request | {"members": 80}), run=folder)
-    with pytest.raises(DynagramError, match="holds no run"):
+    with pytest.raises(DynagramError, match="holds no run to resume"):
         train(NET, data, how, **request, run=tmp_path / "none", resume=True)
-    with pytest.raises(DynagramError, match="needs the folder of a run"):
+    with pytest.raises(DynagramError, match="run = None: holds no run to resume"):
         train(NET, data, how, **request, resume=True)
 
 

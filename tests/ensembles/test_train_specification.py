@@ -38,7 +38,11 @@ END = {"steps": None}
         ({"batch": 1}, FRESH, "a batch size needs a training set"),
         (END, FRESH, "training to the end needs a training set"),
         (END | {"loss": "cross-entropy"}, {}, "loss = 'cross-entropy': training to the end"),
-        (END | {"batch": 1}, {}, "batch = 1: training to the end stops at zero error, .*give steps"),
+        (
+            END | {"batch": 1},
+            {},
+            "batch = 1: training to the end stops at zero error.*steps",
+        ),
         (END | {"weight_decay": 0.1}, {}, "weight_decay = 0.1: training to the end"),
         ({}, {"test_x": X}, "test_x = 'given': a Data holds its own test inputs"),
         ({}, {"observables": ["lost"]}, "observables = 'lost': expected loss, outputs"),

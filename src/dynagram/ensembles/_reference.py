@@ -16,6 +16,7 @@ from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.training import GradientDescent, Training
+from dynagram.training._losses import half_sum_factor
 
 if TYPE_CHECKING:
     from dynagram.data import Data
@@ -30,6 +31,7 @@ class InfiniteWidth(NamedTuple):
     `kernel` is Θ of all samples (distinct training ones, then test ones) with those of training.
     `rows` turn samples into eigendirections and bracketed tests, `back` these into test outputs;
     `slopes` D[r, h] say what Ĥ − Θ does to a row of rate r in direction h; `bracket` is [−R 1].
+    `largest_eta` is the step size at which gradient descent diverges, `steps` those it may take.
     """
 
     kernel: Float[np.ndarray, "sample train"]
@@ -38,7 +40,7 @@ class InfiniteWidth(NamedTuple):
     slopes: Float[np.ndarray, "time row direction"]
     bracket: Float[np.ndarray, "time test sample"]
     mean: Float[np.ndarray, "time test outputs"]
-    largest_eigenvalue: float
+    largest_eta: float
     steps: int
 
 
@@ -87,7 +89,7 @@ def infinite_width(network: MLP, data: Data, how: Training, tolerance: float) ->
         slopes=np.stack(slopes),
         bracket=np.stack(brackets),
         mean=np.stack(means),
-        largest_eigenvalue=float(limit.eigenvalues[-1]),
+        largest_eta=2.0 / float(limit.eigenvalues[-1]) / half_sum_factor(how.loss, *data.y.shape),
         steps=steps,
     )
 

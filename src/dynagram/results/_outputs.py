@@ -314,7 +314,19 @@ class Outputs(Result):
         left = means.shape[0] - _MOST_ROWS
         more = (f"and {left} more samples",) if left > 0 else ()
         note = "± error: of the mean; spread: standard deviation between networks."
-        return Grid(headings, tuple(rows), (*more, note, *self.notes))
+        return Grid(headings, tuple(rows), (*more, note, *self._other_numbers(), *self.notes))
+
+    def _other_numbers(self) -> list[str]:
+        """Sentences: observables that are one number, and training that did not come to its end."""
+        notes = []
+        for name, found in self.estimates.items():
+            if found.value.ndim == 1:
+                value, error = float(found.value[-1]), float(found.standard_error[-1])
+                notes.append(f"{name}: {short(value)} ± {short(error, 2)}.")
+        if left := self.about.get("unfinished"):
+            error = short(self.about["largest_error"], 2)
+            notes.append(f"{left} trainings ended above the tolerance, the worst at {error}.")
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Network, training, moments, means, errors, spreads, covariance, regime."""
