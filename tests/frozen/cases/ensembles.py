@@ -9,11 +9,10 @@ from dynagram import (
     GradientFlow,
     Optax,
     Training,
-    exact_posterior,
     simulate,
     train,
 )
-from dynagram.data import Data
+from dynagram.ensembles import exact_posterior
 from dynagram.training import Posterior
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
