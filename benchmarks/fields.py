@@ -29,12 +29,16 @@ def measure(M: int, N: int, L: int) -> dict:
     """Seconds for all pairs and for the collective sum, peak memory of the process in GB."""
     import numpy as np
 
-    from dynagram.observables.fields._state import fields, fixed_readout
-    from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
+    from dynagram.observables.fields import (
+        CollectiveTransport,
+        fields,
+        fixed_readout,
+        transport_operator,
+    )
 
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((N, N)) * math.sqrt(2 / N) for _ in range(L)]
-    found = fields(*fixed_readout(weights), rng.standard_normal((M, N)))
+    found = fields(fixed_readout(weights), rng.standard_normal((M, N)))
     alpha, beta = (i.ravel() for i in np.indices((M, M)))
     pairs, whole = transport_operator(found, 1, alpha, beta), CollectiveTransport(found, 1)
     source, r = found.u[1], rng.standard_normal(M)

@@ -21,14 +21,13 @@ def empirical(repeats: int) -> dict:
     import jax
 
     from dynagram import MLP
-    from dynagram.observables.tangents._ntk import ntk
+    from dynagram.observables.tangents import ntk
 
     network = MLP([64, 512, 512, 512, 10], "relu", 0.0, 2.0, 0.0, 2.0)
     with jax.enable_x64(True):
-        parameters = network.draw(jax.random.key(0))
+        model = network.init(seed=0)
         x = jax.numpy.asarray(inputs(128))
-        compiled = jax.jit(lambda p, a: ntk(network, p, a))
-        run = lambda: jax.block_until_ready(compiled(parameters, x))  # noqa: E731
+        run = lambda: jax.block_until_ready(ntk(model, x))  # noqa: E731
         result, times = measure(run, repeats)
     return times | {"shape": list(np.shape(result))}
 

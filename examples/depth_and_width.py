@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dynagram.networks import MLP
 from dynagram.theory.criticality import critical_initialisation, single_input
 
 WIDTH = 100
@@ -12,7 +13,7 @@ print("depth      " + "".join(f"{depth:9d}" for depth in DEPTHS))
 slopes = {}
 for name in ("relu", "tanh", "gelu"):
     point = critical_initialisation(name)
-    flow = single_input(name, 1.0, int(DEPTHS[-1]), C_b=point.C_b, C_W=point.C_W)
+    flow = single_input(MLP([1] * (int(DEPTHS[-1]) + 1), name, C_b=point.C_b, C_W=point.C_W), 1.0)
     relative = flow.V / flow.K**2 / WIDTH
     print(f"{name:10} " + "".join(f"{value:9.4f}" for value in relative[DEPTHS - 1]))
     slopes[name] = (relative[-1] - relative[-2]) * WIDTH

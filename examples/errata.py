@@ -49,7 +49,7 @@ for name, footnote, printed in (("swish", 20, 14.5), ("gelu", 21, 3.2)):
 point = critical_initialisation("tanh")
 a1, a2 = point.constants.a1, point.constants.a2
 depth = 20_000
-flow = single_input("tanh", 1.0, depth, C_b=0.0, C_W=1.0, c_W1=2 / 3)
+flow = single_input(MLP([1] * (depth + 1), "tanh", C_b=0.0, C_W=1.0), 1.0, c_W1=2 / 3)
 law = float(metric_law(point, np.array([1.0]), renormalised=True)[0])
 line("(5.143)", "ℓ G1 at large ℓ, tanh", 2 / 3 * (3 * a2 - a1**2) / (-a1) ** 3, law)
 line("", f"from the recursion, ℓ = {depth}", None, depth * float(flow.G1[-1]))

@@ -7,6 +7,7 @@ at widths 64 and 256; the combination (4 V(256) − V(64))/3 removes the next or
 import numpy as np
 
 from dynagram.activations import activation
+from dynagram.networks import MLP
 from dynagram.theory.skips import residual_critical, residual_flow
 
 DEPTH, MEMBERS, BATCHES = 5, 24_000, 24
@@ -40,11 +41,13 @@ for name, K1, skip in (
     ("gelu", 2.0, 0.5),
     ("tanh", 0.5, 0.5),
 ):
-    rng, point = np.random.default_rng(1), residual_critical(name, skip)
+    rng = np.random.default_rng(1)
     one, two = (measured(name, K1, skip, width, rng) for width in (64, 256))
     V, error = (4 * two[0] - one[0]) / 3, np.hypot(4 * two[1], one[1]) / 3
+    # The layer behind the last block, the output, is not looked at.
+    network = MLP.critical([1] * (DEPTH + 2), name, skip=skip)
     printed, corrected = (
-        residual_flow(name, K1, DEPTH, C_b=point.C_b, C_W=point.C_W, skip=skip, vertex=vertex).V[-1]
+        residual_flow(network, K1, vertex=vertex).V[DEPTH - 1]
         for vertex in ("published", "corrected")
     )
     z = {"printed": (printed - V) / error, "corrected": (corrected - V) / error}

@@ -5,8 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from dynagram.networks import MLP
-from dynagram.observables._imbalance import (
+from dynagram.networks import MLP, Model
+from dynagram.observables import (
     homogeneity_deficit,
     imbalance_matrix,
     imbalance_matrix_drift,
@@ -41,8 +41,8 @@ def matrix_forms():
 
     ways = jax.tree.map(lambda g: -g, jax.grad(loss)(params))
     ways = tuple(layer._replace(b=0 * layer.b) for layer in ways)
-    _, (true,) = jax.jvp(lambda theta: imbalance_matrix(network, theta), (params,), (ways,))
-    (corrected,) = imbalance_matrix_drift(network, params, x, y)
+    _, (true,) = jax.jvp(lambda theta: imbalance_matrix(Model(network, theta)), (params,), (ways,))
+    (corrected,) = imbalance_matrix_drift(Model(network, params), x, y)
     z, f = network.preactivations(params, x)
     back = (f - y) / len(x) @ params[1].W
     product = back.T @ homogeneity_deficit(network.activation, z)

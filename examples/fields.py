@@ -2,15 +2,17 @@
 
 import numpy as np
 
-from dynagram.observables.fields._metrics import metric_statistics
-from dynagram.observables.fields._overlaps import (
+from dynagram.observables.fields import (
+    CollectiveTransport,
     activation_overlaps,
     collective_kernel,
+    fields,
+    fixed_readout,
     kernel_terms,
     layer_shares,
+    metric_statistics,
+    transport_operator,
 )
-from dynagram.observables.fields._state import fields, fixed_readout
-from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
 from dynagram.theory.fields import anchored_run, descend, simulate_one_layer
 
 rng = np.random.default_rng(0)
@@ -21,11 +23,11 @@ first = rng.standard_normal((N, n_0)) * np.sqrt(2 / n_0)
 
 # One hidden layer: preactivations and input overlaps are a closed dynamics.
 eta, steps = 2.0, 500
-network, params = fixed_readout([first])
-start = fields(network, params, x)
-run = simulate_one_layer(start, y, eta=eta, steps=steps, unseen=fields(network, params, unseen))
-truth = descend(network, params, x, y, eta=eta, steps=steps)
-test = fields(network, truth.params, unseen).output
+model = fixed_readout([first])
+start = fields(model, x)
+run = simulate_one_layer(start, y, eta=eta, steps=steps, unseen=fields(model, unseen))
+truth = descend(model, x, y, eta=eta, steps=steps)
+test = fields(truth.model, unseen).output
 wrong = max(
     np.max(np.abs(run.losses / truth.losses - 1)), np.max(np.abs(run.unseen_outputs[-1] - test))
 )
@@ -43,8 +45,8 @@ assert wrong < 1e-9
 
 # Three hidden layers: the kernel by layers, a metric, the transport of conjugate fields.
 deeper = [rng.standard_normal((N, N)) * np.sqrt(2 / N) for _ in range(2)]
-network, params = fixed_readout([first, *deeper])
-state = fields(network, params, x)
+model = fixed_readout([first, *deeper])
+state = fields(model, x)
 K = collective_kernel(state)
 shares = ", ".join(f"{share:.2f}" for share in layer_shares(kernel_terms(state))[:-1])
 metric = metric_statistics(state, 2, [0], [1])
@@ -62,7 +64,7 @@ print(f"  top of M_1                {top:.2f} for all samples, {pair:.2f} for sa
 # From an anchor every 20 steps: how far do frozen masks carry?
 print("error of r after 1, 5, 20 steps from an anchor, in % of how far r moved")
 for carried in ("weights", "fields", "kernel"):
-    found = anchored_run(network, params, x, y, eta=0.5, steps=100, every=20, carried=carried)
+    found = anchored_run(model, x, y, eta=0.5, steps=100, every=20, carried=carried)
     error, change = found.residual_error, found.residual_change
     parts = [100 * error[found.at(k)].mean() / change[found.at(k)].mean() for k in (1, 5, 20)]
     print(f"  {carried:8} " + " ".join(f"{part:6.1f}" for part in parts))

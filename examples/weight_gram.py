@@ -2,9 +2,12 @@
 
 import numpy as np
 
-from dynagram.observables.gram._gram import gram_similarity
-from dynagram.observables.gram._linearity import held_out_linearity
-from dynagram.observables.gram._virtual_covariance import GramTracker, gram_law
+from dynagram.observables.gram import (
+    GramTracker,
+    gram_law,
+    gram_similarity,
+    held_out_linearity,
+)
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(600, 12))

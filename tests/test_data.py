@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from dynagram.data import Dataset, digits, load_batch, local_images, swiss_roll
+from dynagram.data import Dataset, digits, load_array, load_data, local_images, swiss_roll
 from dynagram.errors import DynagramError
 
 
@@ -100,28 +100,71 @@ def test_a_batch_is_flattened_and_its_labels_become_columns(tmp_path):
     path = tmp_path / "batch.npz"
     x = np.arange(24.0).reshape(3, 2, 4)
     np.savez(path, x=x, y=np.array([4, 2, 4]))
-    inputs, targets = load_batch(path)
-    assert np.array_equal(inputs, x.reshape(3, 8))
-    assert targets.tolist() == [[0, 1], [1, 0], [0, 1]]
-    np.savez(path, x=x, y=np.array([0.5, 1.0, 2.0]))
-    assert load_batch(path)[1].tolist() == [[0.5], [1.0], [2.0]]
+    data = load_data(path)
+    assert np.array_equal(data.x, x.reshape(3, 8))
+    assert data.y.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert data.classes.tolist() == [2, 4]
+    np.savez(path, x=x, y=np.array([0.5, 1.0, 2.0]), x_test=x[:2], y_test=np.ones(2))
+    data = load_data(path)
+    assert data.y.tolist() == [[0.5], [1.0], [2.0]]
+    assert data.test_y.tolist() == [[1.0], [1.0]]
+    assert data.classes is None
+
+
+def test_labels_are_columns_of_the_network(tmp_path):
+    path = tmp_path / "batch.npz"
+    np.savez(path, x=np.ones((2, 3)), y=np.array([True, False]))
+    assert load_data(path, outputs=1).y.tolist() == [[1.0], [0.0]]
+    assert load_data(path, outputs=3).y.tolist() == [[0, 1, 0], [1, 0, 0]]
+    np.savez(path, x=np.ones((2, 3)), y=np.array([0, 5]))
+    with pytest.raises(DynagramError, match="labels = \\[5\\]: 3 outputs: for labels 0 to 2"):
+        load_data(path, outputs=3)
 
 
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"x": np.ones((3, 2))}, "needs arrays x and y: it holds x"),
-        ({"x": np.ones((3, 2)), "y": np.ones((2, 1))}, r"x \(3, 2\), y \(2, 1\)"),
-        ({"x": np.ones((3, 2)), "y": np.array([1.0, np.nan, 0.0])}, "y of --data, row 1"),
-        ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "expected real numbers"),
-        ({"x": np.ones((3, 2)), "y": np.array([None] * 3)}, "not a .npz file of numbers"),
+        ({"x": np.ones((3, 2))}, "no array y in this file, which holds x"),
+        ({"x": np.ones((3, 2)), "y": np.ones((2, 1))}, r"shape of y = \(2, 1\)"),
+        ({"x": np.ones(3), "y": np.ones(3)}, r"shape of x = \(3,\)"),
+        ({"x": np.ones((3, 2)), "y": np.array([1.0, np.nan, 0.0])}, r"y\[1, 0\] = nan"),
+        ({"x": np.ones((3, 2)), "y": np.array(["a", "b", "c"])}, "array of reals"),
+        ({"x": np.ones((3, 2)), "y": np.array([None] * 3)}, "--data.*not an archive of arrays"),
+        ({"x": np.ones((3, 2)), "y": np.ones(3), "x_test": np.ones((3, 2))}, "go together"),
     ],
 )
 def test_a_bad_batch_is_refused_in_one_line(tmp_path, arrays, words):
     path = tmp_path / "batch.npz"
     np.savez(path, **arrays)
-    with pytest.raises(DynagramError, match=words):
-        load_batch(path, "--data")
+    with pytest.raises(DynagramError, match=words) as caught:
+        load_data(path, "--data")
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_and_tables(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.arange(3))
+    assert load_array(path).tolist() == [0, 1, 2]
+    (tmp_path / "a.csv").write_text("1, 2\n\n3,4\n")
+    assert load_array(tmp_path / "a.csv").tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    for name, contents, words in (
+        ("empty.npy", b"", "the file is empty"),
+        ("words.txt", b"loss\nabc\n", "nor a table of numbers"),
+        ("header.txt", b"loss\n", "no numbers"),
+        ("ragged.txt", b"1 2\n3\n", "nor a table of numbers"),
+        ("bytes.bin", bytes(range(128, 255)), "nor a table of numbers"),
+        ("cut.npy", path.read_bytes()[:-4], "not an array of numbers saved with numpy.save"),
+        ("archive.npy", b"PK", "not an archive"),
+    ):
+        (tmp_path / name).write_bytes(contents)
+        with pytest.raises(DynagramError, match=words):
+            load_array(tmp_path / name)
+    np.save(tmp_path / "text.npy", np.array(["a"]))
+    with pytest.raises(DynagramError, match="expected real numbers, not <U1"):
+        load_array(tmp_path / "text.npy")
+    np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(DynagramError, match="not an array of numbers"):
+        load_array(tmp_path / "object.npy")
 
 
 def test_a_batch_that_is_no_archive_is_refused(tmp_path):
@@ -129,4 +172,4 @@ def test_a_batch_that_is_no_archive_is_refused(tmp_path):
     np.save(tmp_path / "array.npy", np.ones(3))
     for name in ("batch.npz", "array.npy", "missing.npz"):
         with pytest.raises(DynagramError, match=name):
-            load_batch(tmp_path / name)
+            load_data(tmp_path / name)

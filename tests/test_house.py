@@ -213,8 +213,35 @@ def test_public_name_resolves_and_has_a_docstring(package, name):
         assert not text.startswith(f"{name}("), f"{package}.{name} says only how it is called"
 
 
-# Packages whose public functions and classes state **Arguments:** and **Returns:**.
-STATED: list[str] = []
+# Packages whose public functions, and classes that define `__init__`, state **Arguments:** and
+# **Returns:**. Records that the library makes explain their fields instead.
+STATED: list[str] = [
+    "dynagram.activations",
+    "dynagram.gaussian",
+    "dynagram.networks",
+    "dynagram.report",
+    "dynagram.theory.criticality",
+    "dynagram.theory.fields",
+    "dynagram.theory.information",
+    "dynagram.theory.saddle",
+    "dynagram.theory.skips",
+    "dynagram.theory.statistics",
+]
+
+
+def asked(value):
+    """Whether a public value is something a user calls: a function, or a class with `__init__`."""
+    if not inspect.isclass(value):
+        return callable(value) and inspect.isfunction(inspect.unwrap(value))
+    if value.__module__ not in MODULES:
+        return False
+    source = ast.parse(MODULES[value.__module__].read_text(encoding="utf-8"))
+    return any(
+        isinstance(part, ast.FunctionDef) and part.name == "__init__"
+        for node in source.body
+        if isinstance(node, ast.ClassDef) and node.name == value.__name__
+        for part in node.body
+    )
 
 
 def missing_sections(function):
@@ -225,7 +252,9 @@ def missing_sections(function):
         for name, parameter in inspect.signature(function).parameters.items()
         if not name.startswith("_") and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    missing = [name for name in arguments if not re.search(rf"^\s*- `?\*?{name}`?:", text, re.M)]
+    lines = re.findall(r"^\s*- ((?:`?\*?\w+`?, )*`?\*?\w+`?):", text, re.M)
+    stated = {name for line in lines for name in re.findall(r"\w+", line)}
+    missing = [name for name in arguments if name not in stated]
     if arguments and "**Arguments:**" not in text:
         missing.insert(0, "**Arguments:**")
     if not inspect.isclass(function) and returns(function) and "**Returns:**" not in text:
@@ -242,22 +271,23 @@ def returns(function):
 )
 def test_public_name_states_its_arguments_and_returns(package, name):
     value = getattr(importlib.import_module(package), name)
-    if inspect.isfunction(value) or inspect.isclass(value):
+    if asked(value):
         assert missing_sections(value) == []
 
 
 def test_missing_sections_are_seen():
-    def stated(x, *, y=1) -> int:
+    def stated(x, *, y=1, z=0, w=0) -> int:
         """Adds.
 
         **Arguments:**
 
         - `x`: one
         - y: two
+        - `z`, `w`: three
 
         **Returns:** the sum.
         """
-        return x + y
+        return x + y + z + w
 
     def silent(x) -> int:
         """Keeps."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dynagram.activations import registered
 from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP, BlockChain, check_inputs
 
 
 def refusal(expected: type[DynagramError], call) -> str:
@@ -291,3 +291,87 @@ class TestCheckInputs:
     )
     def test_bad_inputs_are_refused_in_one_line(self, x, error, says):
         assert says in refusal(error, lambda: check_inputs(x, 3))
+
+
+class TestSkips:
+    """Blocks z' = b + Wσ(z) + γz between hidden layers (B.3)."""
+
+    widths = (3, 7, 7, 7, 5, 2)
+
+    def network(self, **changes) -> MLP:
+        given = {"activation": "tanh", "C_b": 0.1, "C_W": 1.2, "skip": [0.5, -2, 0]}
+        return MLP(**{"widths": self.widths, **given, **changes})
+
+    def test_forward_pass_is_the_printed_recursion(self, getkey):
+        net, x = self.network(), np.array([[1.0, -0.5, 0.3], [0.2, 2.0, -1.0]])
+        params = net.draw(getkey(), dtype=jnp.float64)
+        z = [np.asarray(params[0].b) + x @ np.asarray(params[0].W).T]
+        for layer, gamma in zip(params[1:], (0.5, -2.0, 0.0, 0.0), strict=True):
+            step = np.asarray(layer.b) + np.tanh(z[-1]) @ np.asarray(layer.W).T
+            z.append(step + (gamma * z[-1] if gamma else 0.0))
+        found = net.preactivations(params, x)
+        for mine, wanted in zip(found, z, strict=True):
+            np.testing.assert_allclose(mine, wanted, rtol=1e-13)
+        np.testing.assert_array_equal(net.apply(params, x), found[-1])
+
+    def test_without_skips_it_is_the_plain_network(self, getkey):
+        net, plain = self.network(skip=0.0), MLP(self.widths, "tanh", 0.1, 1.2)
+        assert net == plain
+        assert not net.has_skips
+        assert "skip" not in net.to_toml() + repr(net)
+        params = self.network().draw(key := getkey())
+        for mine, wanted in zip(
+            jax.tree.leaves(params), jax.tree.leaves(plain.draw(key)), strict=True
+        ):
+            np.testing.assert_array_equal(mine, wanted)
+
+    def test_specification_is_hashable_and_survives_toml(self):
+        net = self.network()
+        assert net == self.network()
+        assert hash(net) == hash(self.network())
+        assert net != self.network(skip=0)
+        assert MLP.from_toml(net.to_toml()) == net
+        assert eval(repr(net)) == net
+        assert net.skip_of_layers == (0.0, 0.5, -2.0, 0.0, 0.0)
+        assert net.number_of_parameters == self.network(skip=0).number_of_parameters
+
+    def test_critical_initialisation(self):
+        net = MLP.critical([2, 4, 4, 4, 1], "tanh", skip=[0.5, 0.8])
+        assert pytest.approx((1.0, 0.75, 0.36, 1.0)) == net.C_W
+        assert net.C_b == (0.0,) * 4
+        assert "skip of block 1 = 1.0: criticality needs γ² < 1" in refusal(
+            InvalidValueError, lambda: MLP.critical([2, 4, 4, 1], "tanh", skip=1)
+        )
+        assert "no critical initialisation" in refusal(
+            InvalidValueError, lambda: MLP.critical([2, 4, 4, 1], "sigmoid", skip=0.5)
+        )
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"skip": [0.5, 0.5]}, "one per block: 3 expected, 2 given"),
+            ({"skip": [0.5, 0.5, 0.5]}, "layer 4 goes from 7 to 5 neurons"),
+            ({"skip": float("nan")}, "must be finite"),
+            ({"skip": "0.5"}, "expected a real number"),
+            ({"widths": (3, 7, 2), "skip": 0.5}, "a block joins two hidden layers"),
+        ],
+    )
+    def test_bad_values_are_refused_in_one_line(self, changes, says):
+        assert says in refusal(DynagramError, lambda: self.network(**changes))
+
+
+def test_chain_of_general_blocks(getkey):
+    def init(key):
+        return jax.random.normal(key, (4, 4), dtype=jnp.float64)
+
+    chain = BlockChain(init, lambda W, z: jnp.tanh(z @ W.T), (0.5, 2.0), (0.9, -1.0))
+    params = chain.init(getkey())
+    z = np.ones((3, 4))
+    first = 0.5 * np.tanh(z @ np.asarray(params[0]).T) + 0.9 * z
+    second = 2.0 * np.tanh(first @ np.asarray(params[1]).T) - first
+    fields = chain.fields(params, jnp.asarray(z))
+    np.testing.assert_allclose(fields[1], first, rtol=1e-13)
+    np.testing.assert_allclose(chain.apply(params, jnp.asarray(z)), second, rtol=1e-13)
+    assert not np.array_equal(params[0], params[1])
+    with pytest.raises(DynagramError, match="one ξ per block"):
+        BlockChain(init, lambda _, z: z, (1.0,), (0.5, 0.5))

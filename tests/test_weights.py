@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.networks._weights import chain, load_weights
+from dynagram.networks._weights import assemble_model, load_weights
 
 rng = np.random.default_rng(0)
+
+
+def chain(tensors, **options):
+    return assemble_model(tensors, "relu", **options)
 
 
 def layers(*widths, bias=True):
@@ -40,11 +44,11 @@ def test_usual_names(naming):
         weight, bias = NAMES[naming](k)
         tensors |= {weight: W, bias: b}
     found = chain(tensors)
-    assert found.widths == (5, 7, 4, 3)
-    assert found.biased == (True, True, True)
-    for (W, b), W_found, b_found in zip(net, found.W, found.b, strict=True):
-        np.testing.assert_array_equal(W, W_found)
-        np.testing.assert_array_equal(b, b_found)
+    assert found.network.widths == (5, 7, 4, 3)
+    assert found.network.lambda_b == (1.0, 1.0, 1.0)
+    for (W, b), layer in zip(net, found.params, strict=True):
+        np.testing.assert_array_equal(W, layer.W)
+        np.testing.assert_array_equal(b, layer.b)
     assert found.notes == ()
 
 
@@ -63,17 +67,17 @@ def test_flax_and_keras_kernels_are_transposed():
     flax = {f"params/Dense_{k}/kernel": W.T for k, (W, _) in enumerate(net)}
     flax |= {f"params/Dense_{k}/bias": b for k, (_, b) in enumerate(net)}
     found = chain(flax)
-    assert found.widths == (5, 7, 3)
+    assert found.network.widths == (5, 7, 3)
     assert "transposed" in found.notes[0]
-    np.testing.assert_array_equal(found.W[0], net[0][0])
+    np.testing.assert_array_equal(found.params[0].W, net[0][0])
     keras = {"dense/kernel:0": net[0][0].T, "dense/bias:0": net[0][1][None, :]}
-    assert chain(keras).widths == (5, 7)
+    assert chain(keras).network.widths == (5, 7)
 
 
 def test_transposed_square_kernels_go_by_their_name():
     W = rng.normal(size=(4, 4))
-    np.testing.assert_array_equal(chain({"a/kernel": W}).W[0], W.T)
-    np.testing.assert_array_equal(chain({"a.weight": W}).W[0], W)
+    np.testing.assert_array_equal(chain({"a/kernel": W}).params[0].W, W.T)
+    np.testing.assert_array_equal(chain({"a.weight": W}).params[0].W, W)
 
 
 def test_shapes_decide_where_names_mislead():
@@ -111,22 +115,37 @@ def test_npz_safetensors_and_torch_hold_the_same(tmp_path):
     save_file(half, tmp_path / "d.safetensors")
     torch.save(half, tmp_path / "d.pt")
     np.savez(tmp_path / "e.npz", **{name: value.numpy() for name, value in state.items()})
-    first = load_weights(tmp_path / "a.pt", inputs=3)
-    assert first.widths == (3, 5, 2)
-    assert first.biased == (True, False)
-    assert first.W[0].dtype == np.float64
+    first = load_weights(tmp_path / "a.pt", "relu", inputs=3)
+    assert first.network.widths == (3, 5, 2)
+    assert first.params[0].W.dtype == np.float64
     for name in ("b.pth", "c.safetensors", "e.npz"):
-        for W, same in zip(first.W, load_weights(tmp_path / name).W, strict=True):
-            np.testing.assert_array_equal(W, same)
+        same = load_weights(tmp_path / name, "relu")
+        for layer, other in zip(first.params, same.params, strict=True):
+            np.testing.assert_array_equal(layer.W, other.W)
+            np.testing.assert_array_equal(layer.b, other.b)
     for name in ("d.pt", "d.safetensors"):
-        np.testing.assert_allclose(load_weights(tmp_path / name).W[0], first.W[0], rtol=1e-2)
-    network, params = first.network("relu"), first.params()
+        half = load_weights(tmp_path / name, "relu")
+        np.testing.assert_allclose(half.params[0].W, first.params[0].W, rtol=1e-2)
     x = rng.normal(size=(4, 3))
     with torch.no_grad():
         expected = model(torch.tensor(x, dtype=torch.float32)).numpy()
-    np.testing.assert_allclose(network.apply(params, x), expected, atol=1e-6)
-    assert network.lambda_b == (1.0, 0.0)
-    assert network.lambda_W == (3.0, 5.0)
+    np.testing.assert_allclose(first(x), expected, atol=1e-6)
+    # A bias that is not there does not learn; all else moves at the rate 1, λ_W/n_{ℓ-1}.
+    assert first.network.lambda_b == (1.0, 0.0)
+    assert first.network.lambda_W == (3.0, 5.0)
+
+
+def test_the_initialisation_of_loaded_weights_is_not_invented(tmp_path):
+    np.savez(tmp_path / "net.npz", W1=np.eye(3), W2=np.eye(3), W3=np.ones((1, 3)))
+    model = load_weights(tmp_path / "net.npz", "tanh", skip=0.5)
+    assert not hasattr(model.network, "C_W")
+    assert model.network.skip == (0.5,)
+    assert model.names == ("W1", "W2", "W3")
+    x = rng.normal(size=(2, 3))
+    expected = np.tanh(np.tanh(x) + 0.5 * x).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-14)
+    with pytest.raises(InvalidValueError, match="one per block"):
+        load_weights(tmp_path / "net.npz", "tanh", skip=[0.5, 0.5])
 
 
 class Harmful:
@@ -145,10 +164,10 @@ def test_no_code_of_a_file_runs(tmp_path):
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Harmful(tmp_path / "harm")))
     for name in ("bad.pt", "plain.pt"):
         with pytest.raises(InvalidValueError, match="weights_only=True"):
-            load_weights(tmp_path / name)
+            load_weights(tmp_path / name, "relu")
     np.savez(tmp_path / "bad.npz", W=np.array([Harmful(tmp_path / "harm")], dtype=object))
     with pytest.raises(InvalidValueError, match="numpy.savez"):
-        load_weights(tmp_path / "bad.npz")
+        load_weights(tmp_path / "bad.npz", "relu")
     assert not (tmp_path / "harm").exists()
 
 
@@ -175,10 +194,10 @@ def test_refusals(tensors, message):
 
 def test_refused_files(tmp_path):
     with pytest.raises(InvalidValueError, match="no such file"):
-        load_weights(tmp_path / "a.npz")
+        load_weights(tmp_path / "a.npz", "relu")
     with pytest.raises(InvalidValueError, match="expected a file .npz, .safetensors, .pt"):
-        load_weights(tmp_path / "a.h5")
+        load_weights(tmp_path / "a.h5", "relu")
     for name in ("a.npz", "a.safetensors", "a.pt"):
         (tmp_path / name).write_bytes(b"nonsense, and quite a few bytes of it")
         with pytest.raises(InvalidValueError, match="not a"):
-            load_weights(tmp_path / name)
+            load_weights(tmp_path / name, "relu")

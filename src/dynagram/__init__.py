@@ -11,20 +11,17 @@ if TYPE_CHECKING:
     from dynagram.activations import Kink as Kink
     from dynagram.activations import activation as activation
     from dynagram.config import read_config as read_config
+    from dynagram.data import Data as Data
     from dynagram.ensembles._exact_posterior import exact_posterior as exact_posterior
-    from dynagram.ensembles.engine._engine import resume_run as resume_run
-    from dynagram.ensembles.engine._engine import run_job as run_job
-    from dynagram.ensembles.initial._metric import measure_kernels as measure_kernels
-    from dynagram.ensembles.initial._skips import measure_residual as measure_residual
-    from dynagram.ensembles.initial._tangents import measure_tangents as measure_tangents
-    from dynagram.ensembles.store._runs import open_run as open_run
-    from dynagram.ensembles.trained._train import Training as Training
-    from dynagram.ensembles.trained._train import train_ensemble as train_ensemble
+    from dynagram.ensembles._runs import open_run as open_run
+    from dynagram.ensembles._runs import resume_run as resume_run
+    from dynagram.ensembles._simulate import simulate as simulate
+    from dynagram.ensembles._train import train as train
     from dynagram.errors import DynagramError as DynagramError
     from dynagram.networks import MLP as MLP
-    from dynagram.networks import ResidualMLP as ResidualMLP
+    from dynagram.networks import Model as Model
     from dynagram.networks._weights import load_weights as load_weights
-    from dynagram.observables._measure import measure_network as measure_network
+    from dynagram.observables._measure import measure as measure
     from dynagram.observables._plateaus import find_plateaus as find_plateaus
     from dynagram.observables.fields._state import fields as fields
     from dynagram.observables.fields._state import fixed_readout as fixed_readout
@@ -35,20 +32,12 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
-    from dynagram.theory._vertex import four_point_vertex as four_point_vertex
-    from dynagram.theory._vertex import kernel as kernel
-    from dynagram.theory._vertex import metric_correction as metric_correction
-    from dynagram.theory.bayes import finite_posterior as finite_posterior
-    from dynagram.theory.bayes import infinite_posterior as infinite_posterior
+    from dynagram.theory._predict_outputs import predict_outputs as predict_outputs
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
     from dynagram.theory.criticality import critical_points as critical_points
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.skips import predict_residual as predict_residual
-    from dynagram.theory.training._finite import predict_trained as predict_trained
-    from dynagram.theory.training._in_time import predict_in_time as predict_in_time
-    from dynagram.theory.training._infinite import infinite_training as infinite_training
 
 __version__ = _version("dynagram")
 
@@ -58,18 +47,20 @@ _PUBLIC = {
     "activation": "activations",
     "Kink": "activations",
     "compare": "results._comparison",
-    "resume_run": "ensembles.engine._engine",
-    "run_job": "ensembles.engine._engine",
-    "measure_kernels": "ensembles.initial._metric",
-    "measure_residual": "ensembles.initial._skips",
-    "open_run": "ensembles.store._runs",
-    "measure_tangents": "ensembles.initial._tangents",
-    "train_ensemble": "ensembles.trained._train",
-    "Training": "ensembles.trained._train",
+    "open_run": "ensembles._runs",
+    "resume_run": "ensembles._runs",
+    "simulate": "ensembles._simulate",
+    "train": "ensembles._train",
+    "Data": "data",
+    "GradientDescent": "training",
+    "GradientFlow": "training",
+    "Optax": "training",
+    "Training": "training",
+    "TwoStep": "training",
     "DynagramError": "errors",
-    "measure_network": "observables._measure",
+    "measure": "observables._measure",
     "MLP": "networks",
-    "ResidualMLP": "networks",
+    "Model": "networks",
     "fields": "observables.fields._state",
     "fixed_readout": "observables.fields._state",
     "held_out_linearity": "observables.gram._linearity",
@@ -78,23 +69,15 @@ _PUBLIC = {
     "weight_spectrum": "observables.spectra._spectra",
     "advise": "theory._advice",
     "exact_posterior": "ensembles._exact_posterior",
-    "finite_posterior": "theory.bayes",
-    "infinite_posterior": "theory.bayes",
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
-    "four_point_vertex": "theory._vertex",
-    "kernel": "theory._vertex",
-    "metric_correction": "theory._vertex",
     "predict": "theory._predict",
+    "predict_outputs": "theory._predict_outputs",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
     "SymmetricNetwork": "theory.saddle._symmetric",
-    "predict_trained": "theory.training._finite",
-    "predict_in_time": "theory.training._in_time",
-    "infinite_training": "theory.training._infinite",
     "read_config": "config",
-    "predict_residual": "theory.skips",
     "load_weights": "networks._weights",
 }
 __all__ = [*_PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

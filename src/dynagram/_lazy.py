@@ -1,4 +1,4 @@
-"""Façades whose names are loaded on first use, so that importing a package costs little."""
+"""Façades that load a name when it is asked for, so that one room does not load the others."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def facade(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package.
+def load_on_demand(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose public names live in these modules of it.
 
-    `modules` maps a module of the package to the public names in it, separated by spaces.
-
-    >>> load, _, names = facade("dynagram", {"errors": "DynagramError InvalidValueError"})
-    >>> names, load("DynagramError").__name__
-    (['DynagramError', 'InvalidValueError'], 'DynagramError')
+    >>> find, names = load_on_demand("dynagram.observables", {"find_plateaus": "_plateaus"})
+    >>> find("find_plateaus").__name__, names()
+    ('find_plateaus', ['find_plateaus'])
     """
-    home = {name: module for module, names in modules.items() for name in names.split()}
 
-    def load(name: str) -> Any:
-        if name not in home:
+    def find(name: str) -> Any:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
 
-    names = sorted(home)
-    return load, lambda: names, names
+    return find, lambda: sorted(homes)

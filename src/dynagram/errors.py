@@ -36,3 +36,7 @@ class MissingExtraError(DynagramError, ImportError):
 
     def __init__(self, package: str, extra: str):
         super().__init__(f"{package} is not installed: run  pip install 'dynagram[{extra}]'")
+
+
+class RunWarning(UserWarning):
+    """Something about a stored run that does not stop it: damage mended, versions changed."""

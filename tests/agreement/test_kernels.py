@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles import simulate
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Estimate
@@ -42,18 +42,17 @@ CASES = {
 }
 
 
-def extrapolated(name, widths, x, members, kernel):
+def extrapolated(name, widths, x, members):
     """Estimates of G^{1} and V at widths n and 2n combined into one at leading order."""
     activation, C_b, C_W = CASES[name]
     measured = []
     for factor in (1, 2):
         hidden = [factor * n for n in widths]
         network = MLP([4, *hidden, 2], activation, C_b, C_W)
-        options = {"members": members, "seed": 17 + factor, "kernel": kernel}
-        measured.append(measure_kernels(network, x, tensors=("G1", "V"), **options))
+        measured.append(simulate(network, x, ("G1", "V"), members=members, seed=17 + factor))
     result = {}
     for tensor in ("G1", "V"):
-        one, two = getattr(measured[0], tensor), getattr(measured[1], tensor)
+        one, two = (found.estimate(tensor) for found in measured)
         error = np.hypot(one.standard_error, 2 * two.standard_error)
         result[tensor] = Estimate(2 * two.value - one.value, error, one.count)
     return result
@@ -74,7 +73,7 @@ def test_vertex_and_metric(name, inputs):
     x, widths = SETS[inputs], (40, 60, 30)
     theory = predict(MLP([4, *widths, 2], activation, C_b, C_W), x)
     members = MEMBERS_FOR_G1.get(name, MEMBERS) if len(x) > 2 else MEMBERS
-    measured = extrapolated(name, widths, x, members, theory["K"])
+    measured = extrapolated(name, widths, x, members)
     V = compare(theory["V"], measured["V"], prediction_error=theory.errors["V"], name="V")
     G1 = compare(theory["G1"], measured["G1"], prediction_error=theory.errors["G1"], name="G1")
     assert V.ok(4.0), V
@@ -92,13 +91,10 @@ def test_weights_and_metric_chain_agree_with_theory_alike():
     network = MLP([4, 100, 150, 80, 2], activation, C_b, C_W)
     x = SETS["two inputs"]
     theory = predict(network, x)
-    measured = measure_kernels(
-        network, x, members=4_000, seed=5, tensors=("G", "V"), sampler="weights"
-    )
-    V = compare(theory["V"], measured.V, prediction_error=theory.errors["V"], name="V")
-    G = compare(theory.metric, measured.G, name="G")
-    assert V.ok(4.0), V
-    assert G.ok(4.0), G
+    measured = simulate(network, x, ("K", "V"), members=4_000, seed=5, sampler="weights")
+    agreement = compare(theory, measured)
+    assert [row.label for row in agreement.rows] == ["K + G1/n", "V"]
+    assert agreement.ok(4.0), agreement
 
 
 @pytest.mark.slow
@@ -110,9 +106,9 @@ def test_what_is_left_falls_with_the_next_power_of_the_width():
     for n in widths:
         network = MLP([4, *[n] * (layer - 1), 1], name, C_b, C_W)
         theory = predict(network, x)
-        measured = measure_kernels(network, x, members=1_500_000, seed=n, tensors=("V",))
-        residuals.append(float(measured.V.value[-1].item() - theory["V"][-1].item()))
-        errors.append(float(measured.V.standard_error[-1].item()))
+        measured = simulate(network, x, ("V",), members=1_500_000, seed=n)
+        residuals.append(float(measured["V"][-1].item() - theory["V"][-1].item()))
+        errors.append(float(measured.error("V")[-1].item()))
     residual, error = np.array(residuals), np.array(errors)
     assert np.all(residual > 4 * error)  # there is something left to measure
     logs = np.log(np.array(widths, dtype=float))
@@ -130,7 +126,7 @@ def test_a_wrong_factor_is_caught():
     network = MLP([4, *widths, 2], activation, C_b, C_W)
     theory = predict(network, x)
     local = theory["V"][1]
-    measured = measure_kernels(network, x, members=40_000, seed=3, tensors=("V",))
+    measured = simulate(network, x, ("V",), members=40_000, seed=3)
     wrong = theory["V"].copy()
     wrong[2] += wrong[2] - local
-    assert not compare(wrong, measured.V).ok(4.0)
+    assert not compare(wrong, measured.estimate("V")).ok(4.0)

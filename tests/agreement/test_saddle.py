@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dynagram.theory.saddle import BlockNetwork
-from dynagram_experiments._saddle_sgd import (
+from dynagram_experiments.saddle._sgd import (
     coordinate_loss,
     crossing,
     descend,
@@ -20,7 +20,8 @@ def test_sgd_on_block_coordinates_is_sgd_on_the_network():
     """Finite batches, two blocks, input components the teacher does not use."""
     blocks = BlockNetwork("tanh", depth=4, betas=(1.0, 0.4), block_size=3)
     state = blocks.aligned(0.5)
-    network, params = blocks.embedded(state, INPUTS)
+    model = blocks.embedded(state, INPUTS)
+    network, params = model.network, model.params
     eta = 0.3
     options = {"seeds": [0, 1], "batch": 32, "inputs": INPUTS, "between": 10, "records": 4}
 

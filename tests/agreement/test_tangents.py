@@ -9,7 +9,7 @@ import functools
 import numpy as np
 import pytest
 
-from dynagram.ensembles.initial._tangents import measure_tangents
+from dynagram.ensembles import simulate
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Estimate
@@ -41,33 +41,31 @@ def network(activation, hidden, variances, outputs=3):
 
 def predicted(case):
     activation, hidden, inputs, variances, tensors, _ = CASES[case]
-    return predict(network(activation, hidden, variances), INPUTS[:inputs], ("Theta", *tensors))
+    return predict(network(activation, hidden, variances), INPUTS[:inputs], tensors)
 
 
 @functools.cache
 def measured(case):
     """Estimates at leading order: directly for two layers, extrapolated for more."""
     activation, hidden, inputs, variances, tensors, members = CASES[case]
-    x, theta = INPUTS[:inputs], predicted(case)["Theta"][-1]
     factors = (1,) if len(hidden) == 1 else (1, 2)
     found = [
-        measure_tangents(
+        simulate(
             network(activation, [factor * n for n in hidden], variances),
-            x,
+            INPUTS[:inputs],
+            tensors,
             members=members,
             seed=40 + factor,
-            tensors=tensors,
-            kernel_mean=theta,
         )
         for factor in factors
     ]
     result = {}
     for name in tensors:
-        one = getattr(found[0], name)
+        one = found[0].estimate(name)
         if len(found) == 1:
             result[name] = one
             continue
-        two = getattr(found[1], name)
+        two = found[1].estimate(name)
         error = np.hypot(one.standard_error, 2 * two.standard_error)
         result[name] = Estimate(2 * two.value - one.value, error, one.count)
     return result
@@ -79,7 +77,7 @@ def test_tensors_agree_with_networks(case):
     theory, estimates = predicted(case), measured(case)
     failed = []
     for name in estimates:
-        prediction, error = theory[name][-1], theory.errors[name][-1]
+        prediction, error = theory[name][-1:], theory.errors[name][-1:]
         result = compare(prediction, estimates[name], prediction_error=error, name=name)
         if not result.ok(4.0):
             failed.append(str(result))
@@ -94,6 +92,6 @@ def test_a_swapped_index_is_caught():
     """B with A's transport pattern and F with two indices exchanged are rejected."""
     case = "relu, 2 layers, 3 inputs"
     theory, found = predicted(case), measured(case)
-    assert compare(theory["B"][-1], found["B"], prediction_error=theory.errors["B"][-1]).ok(4.0)
-    assert not compare(np.einsum("abcd->acbd", theory["B"][-1]), found["B"]).ok(4.5)
-    assert not compare(np.einsum("abcd->bacd", theory["F"][-1]), found["F"]).ok(4.5)
+    assert compare(theory["B"][-1:], found["B"], prediction_error=theory.errors["B"][-1:]).ok(4.0)
+    assert not compare(np.einsum("labcd->lacbd", theory["B"][-1:]), found["B"]).ok(4.5)
+    assert not compare(np.einsum("labcd->lbacd", theory["F"][-1:]), found["F"]).ok(4.5)

@@ -62,7 +62,57 @@ def test_given_order_and_test_set(answer, files):
     assert found["layers"][0]["target_linearity"]["scored"] == 40
     turned = answer("measure", files / "square.npz", *common, "--layers", "c, a")
     assert [layer["name"] for layer in turned["layers"]] == ["c", "a"]
-    assert "mse" in turned["loss"]
+    assert "mean" in turned["loss"]
+
+
+def test_skips_are_part_of_the_network(answer, files):
+    net = {f"W{k}": rng.normal(size=(12, 12)) / 4 for k in range(3)} | {"W3": np.ones((3, 12)) / 4}
+    np.savez(files / "blocks.npz", **net)
+    common = [
+        "measure", files / "blocks.npz", "--data", files / "batch.npz", "--activation", "tanh",
+        "--json",
+    ]  # fmt: skip
+    plain, skips = answer(*common), answer(*common, "--skip", "1,-0.5")
+    assert plain["layers"][0] != skips["layers"][0]
+    assert plain["layers"][0]["spectrum"] == skips["layers"][0]["spectrum"]
+    assert answer(*common, "--skip", "0,0") == plain
+
+
+def test_a_label_beyond_the_outputs_is_refused(complaint, files):
+    x = rng.normal(size=(9, 12))
+    np.savez(files / "labels.npz", x=x, y=np.arange(9) % 4)
+    line = complaint(
+        "measure", files / "net.npz", "--data", files / "labels.npz", "--activation", "relu"
+    )
+    assert "labels = [3]: 3 outputs: for labels 0 to 2" in line
+
+
+BROKEN = {
+    "empty": lambda _: b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "without its end": lambda whole: whole[:-30],
+    "overwritten": lambda whole: whole[:60] + b"\0" * 200 + whole[260:],
+    "text": lambda _: b"no archive",
+    "another zip": lambda _: b"PK\x03\x04" + b"x" * 100,
+    "an array": lambda _: b"\x93NUMPY\x01\x00",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("command", ["measure", "forecast", "weights", "compare", "plateaus"])
+def test_broken_files_are_refused_in_one_line(command, kind, complaint, files):
+    """The same reader everywhere: `complaint` checks for one line, exit code 2, no traceback."""
+    path = files / "broken.npz"
+    path.write_bytes(BROKEN[kind]((files / "batch.npz").read_bytes()))
+    own = ("--activation", "relu")
+    arguments = {
+        "measure": ("measure", files / "net.npz", "--data", path, *own),
+        "forecast": ("forecast", files / "net.npz", "--data", path, *own, "--lr", "0.1"),
+        "weights": ("measure", path, "--data", files / "batch.npz", *own),
+        "compare": ("compare", path, path),
+        "plateaus": ("plateaus", path),
+    }
+    assert "broken.npz" in complaint(*arguments[command])
 
 
 def test_refusals(complaint, files):
@@ -74,7 +124,7 @@ def test_refusals(complaint, files):
     assert "no array x" in complaint(
         "measure", files / "net.npz", "--data", files / "net.npz", *relu
     )
-    assert "--loss = 'hinge'" in complaint(
+    assert "loss = 'hinge'" in complaint(
         "measure", files / "net.npz", *data, *relu, "--loss", "hinge"
     )
     assert "unknown activation" in complaint(
@@ -91,6 +141,12 @@ def test_refusals(complaint, files):
     np.savez(files / "flat.npz", x=np.ones(3), y=np.zeros(3))
     assert "shape of x" in complaint(
         "measure", files / "net.npz", "--data", files / "flat.npz", *relu
+    )
+    assert 'write "half-sum"' in complaint(
+        "measure", files / "net.npz", *data, *relu, "--loss", "mse"
+    )
+    assert "one per block: 0 expected" in complaint(
+        "measure", files / "net.npz", *data, *relu, "--skip", "0.5,0.5"
     )
     np.savez(files / "conv.npz", w=np.ones((4, 3, 3, 3)))
     assert "convolution" in complaint("measure", files / "conv.npz", *data, *relu)

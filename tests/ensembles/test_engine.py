@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from dynagram._toml import write_table
+from dynagram.ensembles import simulate
 from dynagram.ensembles._jobs import FailedMember, pack
 from dynagram.ensembles.engine import _engine as engine
-from dynagram.ensembles.engine._engine import run_job
+from dynagram.ensembles.engine import run_job
 from dynagram.ensembles.engine._executors import Workers, open_workers
 from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
+from dynagram.ensembles.initial import TensorJob
 from dynagram.ensembles.initial._batches import moments_of
-from dynagram.ensembles.initial._metric import KernelJob, measure_kernels
 from dynagram.errors import AccuracyError, DynagramError, InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
 from dynagram.results._estimate import Estimate, Moments
@@ -62,9 +63,6 @@ class Numbers:
 
     def dims(self):
         return {"rows": ("place",), "number": (), "mean": ("place",)}
-
-    def coordinates(self):
-        return {}
 
 
 def equal(one, other):
@@ -412,20 +410,21 @@ def test_worst_relative_error_by_layers():
     assert worst_relative_error(last, {"V": ("layer", "a")}).value == pytest.approx(0.03)
 
 
-# --- the ensembles that came first ------------------------------------------------------------
+# --- the ensembles of the house ---------------------------------------------------------------
 
 
-def test_kernels_in_chunks_are_those_measured_at_once():
+def test_tensors_in_chunks_are_those_measured_at_once():
     network = MLP((3, 12, 8, 2), "tanh", C_b=0.1, C_W=1.3)
     x = np.random.default_rng(0).normal(size=(2, 3))
-    expected = measure_kernels(network, x, members=700, seed=4, tensors=("G", "V"))
-    job = KernelJob(network, x, ("G", "V"), seed=4, chunk_members=300)
-    again = KernelJob.from_toml(job.to_toml(), job.arrays())
-    found = run_job(again, members=700).estimates
-    for name in ("G", "V"):
-        for part in ("value", "standard_error"):
-            one, other = getattr(found[name], part), getattr(getattr(expected, name), part)
-            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-14)
+    expected = simulate(network, x, ("K", "V"), members=700, seed=4, chunk_members=700)
+    job = TensorJob(network, x, ("K", "V"), seed=4, chunk_members=300)
+    again = TensorJob.from_toml(job.to_toml(), job.arrays())
+    outcome = run_job(again, members=700)
+    found = again.result(outcome)
+    assert found.members == 700
+    for name in ("K", "V"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(found.error(name), expected.error(name), rtol=1e-9, atol=1e-14)
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):

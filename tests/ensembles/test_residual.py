@@ -1,49 +1,32 @@
-"""Residual ensembles: two samplers, exact results for linear networks, the NTK by autodiff."""
+"""Ensembles with skips: two samplers, exact results for linear networks."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.initial._skips import ResidualJob, measure_residual
+from dynagram.ensembles import simulate
+from dynagram.ensembles.initial import TensorJob, sample_metrics
 from dynagram.errors import DynagramError
-from dynagram.networks import ResidualMLP
-from dynagram.observables.tangents._ntk import function_ntk
-from dynagram.observables.tangents._residual import residual_ntk
+from dynagram.networks import MLP
 from dynagram.results._comparison import compare
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])
 
 
 def network(name="relu", skip=0.5, widths=(3, 12, 12, 12, 2)):
-    return ResidualMLP(widths, name, 0.1, 1.2, skip, lambda_b=0.7, lambda_W=[1.0, 2.0, 0.5, 1.5])
-
-
-def test_ntk_of_one_network_by_automatic_differentiation(getkey):
-    net = network("tanh", [0.5, -1.3])
-    params = net.draw(getkey(), dtype=jnp.float64)
-    rates = tuple(
-        type(layer)(lambda_b, lambda_W / n * jnp.ones_like(layer.W))
-        for layer, lambda_b, lambda_W, n in zip(
-            params, net.plain.lambda_b, net.plain.lambda_W, net.widths[:-1], strict=True
-        )
-    )
-    rates = tuple(
-        type(r)(r.b * jnp.ones_like(p.b), r.W) for r, p in zip(rates, params, strict=True)
-    )
-    wanted = function_ntk(net.apply, params, jnp.asarray(X), rates)
-    np.testing.assert_allclose(residual_ntk(net, params, X), wanted, rtol=1e-12, atol=1e-14)
+    return MLP(widths, name, 0.1, 1.2, lambda_b=0.7, lambda_W=[1.0, 2.0, 0.5, 1.5], skip=skip)
 
 
 def test_samplers_have_the_same_law_and_moments_of_neurons_agree(getkey):
-    """V and T from h_i against plain fourth and third moments of z, and the two samplers."""
+    """V and the odd cumulant from h_i against moments of z, and the two samplers."""
     net, members = network("relu", [0.7, -0.6]), 5_000
     one, two = (
-        measure_residual(net, X, members=members, seed=seed, tensors=("G", "V", "T"), sampler=name)
+        simulate(net, X, ("K", "V", "odd"), members=members, seed=seed, sampler=name)
         for seed, name in ((1, "metric"), (2, "weights"))
     )
-    for name in ("G", "V", "T"):
-        first, second = getattr(one, name), getattr(two, name)
+    for name in ("K", "V", "odd"):
+        first, second = one.estimate(name), two.estimate(name)
         found = compare(
             first.value[1:],
             type(second)(second.value[1:], second.standard_error[1:], members),
@@ -67,55 +50,60 @@ def test_samplers_have_the_same_law_and_moments_of_neurons_agree(getkey):
         influence = products - np.einsum("mab,cd->mabcd", total / n, mean)
         influence -= np.einsum("ab,mcd->mabcd", mean, total / n)
         error = n * influence.std(axis=0) / len(keys) ** 0.5
-        z_scores = (V - one.V.value[layer]) / np.hypot(error, one.V.standard_error[layer])
+        z_scores = (V - one["V"][layer]) / np.hypot(error, one.error("V")[layer])
         assert np.max(np.abs(z_scores)) < 4
         odd = np.einsum("mab,mc->mabc", total, drift) - np.einsum("mabi,mci->mabc", squares, z)
         odd /= n - 1
         error = odd.std(axis=0) / len(keys) ** 0.5
-        T = one.T.value[layer]
-        scores = (odd.mean(axis=0) - T) / np.hypot(error, one.T.standard_error[layer])
+        cumulant, cumulant_error = one["odd"][layer], one.error("odd")[layer]
+        scores = (odd.mean(axis=0) - cumulant) / np.hypot(error, cumulant_error)
         assert np.max(np.abs(scores)) < 4
-        assert np.max(np.abs(T)) > 10 * np.max(one.T.standard_error[layer])
+        assert np.max(np.abs(cumulant)) > 10 * np.max(cumulant_error)
 
 
 def test_linear_block_is_known_at_any_width():
     """σ(z) = z without biases: layer 2 follows from the Gaussian first layer."""
     n, C_W, gamma = 5, 0.6, -0.8
-    net = ResidualMLP([1, n, n, 1], "linear", 0.0, [1.0, C_W, 1.0], gamma)
-    found = measure_residual(net, np.ones((1, 1)), members=20_000, seed=4, tensors=("G", "V", "G1"))
+    net = MLP([1, n, n, 1], "linear", 0.0, [1.0, C_W, 1.0], skip=gamma)
+    found = simulate(net, np.ones((1, 1)), ("K", "V", "G1"), members=20_000, seed=4)
     # Ĝ = C_W Σz²/n: Var Ĝ = 2C_W²/n, and h_i adds γ²z_i² with Cov(Ĝ, z_i²) = 2C_W/n.
     exact = 2 * C_W**2 + 4 * C_W * gamma**2
-    V, error = found.V.value[1].item(), found.V.standard_error[1].item()
+    V, error = found["V"][1].item(), found.error("V")[1].item()
     assert abs(V - exact) < 4 * error
     assert error < 0.05 * exact
-    assert abs(found.G.value[1].item() - (C_W + gamma**2)) < 4 * found.G.standard_error[1].item()
-    assert np.all(np.abs(found.G1.value) <= 4 * found.G1.standard_error + 1e-12)
+    assert abs(found["K"][1].item() - (C_W + gamma**2)) < 4 * found.error("K")[1].item()
+    assert np.all(np.abs(found["G1"]) <= 4 * found.error("G1") + 1e-12)
 
 
 def test_job_is_cut_anywhere_and_reads_itself_back():
-    job = ResidualJob.of(network(), X, seed=3, tensors=("V", "H"), sampler="weights")
-    again = ResidualJob.from_toml(job.to_toml(), job.arrays())
-    assert again.network == job.network
-    assert again.chunk_members == job.chunk_members
+    job = TensorJob(network(), X, ("V", "Theta"), seed=3, chunk_members=150)
+    again = TensorJob.from_toml(job.to_toml(), job.arrays())
+    assert (again.network, again.sampler) == (job.network, "weights")
+    assert again.chunk_members == 150
     whole, parts = job.run_chunk(0, 100), [again.run_chunk(0, 70), again.run_chunk(70, 30)]
-    for name in ("fields", "H"):
+    assert set(whole) == {"fields", "row"}
+    for name, sums in whole.items():
         merged = parts[0][name].merge(parts[1][name])
-        np.testing.assert_allclose(merged.mean().value, whole[name].mean().value, rtol=1e-10)
-    assert set(job.dims()) == {"V", "H", "x", "K"}
-    assert job.coordinates()["layer"].tolist() == [1, 2, 3, 4]
+        np.testing.assert_allclose(merged.mean().value, sums.mean().value, rtol=1e-10, atol=1e-14)
+    assert set(job.dims()) == {"V", "Theta", "x", "fields", "row"}
+
+
+def test_tangents_of_the_same_members():
+    """With the last layer trained alone Ĥ_ij = δ_ij Ĝ: A = D = V and Θ = K at the output."""
+    net = MLP([3, 6, 6, 3], "tanh", 0.2, 1.1, [0, 0, 0.2], [0, 0, 1.1], skip=0.6)
+    found = simulate(net, X, ("K", "V", "Theta", "A", "D", "B"), members=200, seed=3)
+    np.testing.assert_allclose(found["Theta"][0], found["K"][-1], rtol=1e-12)
+    for name in ("A", "D"):
+        np.testing.assert_allclose(found[name][0], found["V"][-1], rtol=1e-10)
+        np.testing.assert_allclose(found.error(name)[0], found.error("V")[-1], rtol=1e-8)
+    assert np.max(np.abs(found["B"])) == 0.0
 
 
 def test_refusals():
-    for options, words in (
-        ({"tensors": ("Z",)}, "expected some of G, G1, V, T, H"),
-        ({"tensors": ("H",)}, 'needs "weights"'),
-        ({"sampler": "guess"}, "expected one of metric, weights"),
-        ({"members": 3}, "at least 64"),
-        ({"seed": -1}, "expected 0 to"),
-    ):
-        arguments = {"members": 64, "seed": 0} | options
-        with pytest.raises(DynagramError, match=words):
-            measure_residual(network(), X, **arguments)
-    narrow = ResidualMLP([3, 1, 1, 1], "relu", 0.1, 1.2, 0.5)
+    with pytest.raises(DynagramError, match="for networks without skips only"):
+        sample_metrics(network(), X, members=64, seed=0)
+    with pytest.raises(DynagramError, match="'six_point': networks with skips have K, V, G1, odd"):
+        simulate(network(), X, ("K", "six_point"), members=64)
+    narrow = MLP([3, 1, 1, 1], "relu", 0.1, 1.2, skip=0.5)
     with pytest.raises(DynagramError, match="two distinct neurons"):
-        measure_residual(narrow, X, members=64, seed=0)
+        simulate(narrow, X, members=64)

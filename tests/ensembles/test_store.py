@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import tomllib
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ import pytest
 import zarr
 
 from dynagram._toml import write_table
+from dynagram.ensembles import open_run, resume_run, simulate
 from dynagram.ensembles._jobs import pack
-from dynagram.ensembles.engine._engine import resume_run, run_job
+from dynagram.ensembles.engine import read_job, resume_job, run_job
 from dynagram.ensembles.initial._batches import moments_of
-from dynagram.ensembles.store import _durable as durable
-from dynagram.ensembles.store._durable import Lock, RunError, write_durably
-from dynagram.ensembles.store._records import DamagedChunkError
-from dynagram.ensembles.store._runs import open_run
-from dynagram.ensembles.store._store import RunStore
-from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError
+from dynagram.ensembles.store import DamagedChunkError, RunError, RunStore
+from dynagram.ensembles.store._durable import Lock
+from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError, RunWarning
+from dynagram.networks import MLP
+from dynagram.results import _files as files_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,6 @@ class Walks:
     def dims(self):
         return dict.fromkeys(("walk", "mean", "x", "sums"), ("step",)) | {"sign": ()}
 
-    def coordinates(self):
-        return {"step": np.array([1, 2, 3, 4])}
-
 
 JOB = Walks(np.array([0.5, 0.0, 0.0, 1.0]))
 MEMBERS = 90  # four chunks and a half
@@ -80,7 +78,11 @@ def folder(tmp_path):
 
 
 def resume(path, **options):
-    return resume_run(path, job_class=Walks, **options)
+    return resume_job(path, job_class=Walks, **options)
+
+
+def read(path):
+    return read_job(path, job_class=Walks)
 
 
 def same(found, expected):
@@ -99,21 +101,27 @@ def files(path):
 # --- reading ----------------------------------------------------------------------------------
 
 
-def test_a_run_reads_back_as_xarray(folder, unbroken):
-    data = open_run(folder, job_class=Walks)
-    assert data.walk.dims == ("member", "step")
-    assert data.step.values.tolist() == [1, 2, 3, 4]
-    assert data.member.values.tolist() == list(range(MEMBERS))
-    assert data.sign.dtype == bool
-    np.testing.assert_array_equal(data.walk.values, unbroken.arrays["walk"])
-    np.testing.assert_array_equal(data.sign.values, unbroken.arrays["sign"])
-    np.testing.assert_array_equal(data["mean"].values, unbroken.estimates["mean"].value)
-    error = unbroken.estimates["mean"].standard_error
-    np.testing.assert_array_equal(data.mean_error.values, error)
-    np.testing.assert_array_equal(data.x.values, JOB.x)
-    assert not np.any(data.missing)
-    assert (data.attrs["members"], data.attrs["complete"]) == (MEMBERS, True)
-    assert float(data.walk.sel(member=5, step=4)) == unbroken.arrays["walk"][5, 3]
+def test_a_run_reads_back_what_it_gave(folder, unbroken):
+    stored = run_job(JOB, members=MEMBERS, folder=folder, resume=True)
+    for found in (read(folder), stored):
+        same(found, unbroken)
+        assert (found.complete, found.failed, found.notes) == (True, (), ())
+        assert list(found.arrays) == ["walk", "sign"]
+        assert len(found.arrays) == 2
+        np.testing.assert_array_equal(found.arrays["walk"], unbroken.arrays["walk"])
+        np.testing.assert_array_equal(found.arrays["sign"], unbroken.arrays["sign"])
+        assert found.arrays["sign"].dtype == bool
+        mean, expected = found.estimates["mean"], unbroken.estimates["mean"]
+        np.testing.assert_array_equal(mean.value, expected.value)
+        np.testing.assert_array_equal(mean.standard_error, expected.standard_error)
+
+
+def test_arrays_of_members_are_read_and_checked_when_they_are_used(folder):
+    found = read(folder)
+    flip(folder / "arrays/walk/c/2/0")
+    assert found.arrays["sign"].shape == (MEMBERS,)
+    with pytest.raises(DamagedChunkError, match="chunk 2"):
+        found.arrays["walk"]
 
 
 def test_any_zarr_library_reads_the_arrays(folder, unbroken):
@@ -144,14 +152,18 @@ def test_the_folder_explains_itself(folder):
 
 def test_an_unfinished_run_reads_up_to_the_first_gap(folder):
     (folder / "chunks" / "2.json").unlink()
-    data = open_run(folder, job_class=Walks)
-    assert data.sizes["member"] == 40
-    assert data.attrs["complete"] is False
+    found = read(folder)
+    assert (found.members, found.complete) == (40, False)
+    assert found.arrays["walk"].shape == (40, 4)
+    (folder / "chunks" / "0.json").unlink()
+    with pytest.raises(RunError, match="holds no finished chunk yet"):
+        read(folder)
 
 
 def test_kinds_unknown_to_dynagram_need_their_class(folder):
-    with pytest.raises(InvalidValueError, match="kind of job = 'walks'"):
-        open_run(folder)
+    for function in (open_run, resume_run, read_job):
+        with pytest.raises(InvalidValueError, match="kind of job = 'walks'"):
+            function(folder)
     with pytest.raises(InvalidValueError, match="holds no run"):
         open_run(folder / "arrays")
 
@@ -160,11 +172,86 @@ def test_failed_members_are_kept_in_mind(tmp_path):
     job = Walks(JOB.x, bad=33)
     found = run_job(job, members=MEMBERS, folder=tmp_path / "run")
     assert [str(f) for f in found.failed] == ["member 33 (seed 1): it fell over"]
-    data = open_run(tmp_path / "run", job_class=Walks)
-    assert np.flatnonzero(data.missing).tolist() == [33]
-    assert np.flatnonzero(np.isnan(data.walk.values[:, 0])).tolist() == [33]
-    assert data.attrs["failed_members"] == ["member 33 (seed 1): it fell over"]
-    assert resume(tmp_path / "run").failed == found.failed
+    again = read(tmp_path / "run")
+    assert again.failed == resume(tmp_path / "run").failed == found.failed
+    assert np.flatnonzero(np.isnan(again.arrays["walk"][:, 0])).tolist() == [33]
+
+
+def test_a_chunk_of_failures_only_is_missing_in_the_arrays(tmp_path):
+    job = Walks(JOB.x, bad=2, chunk_members=1)
+    run_job(job, members=60, folder=tmp_path / "run")
+    walk = read(tmp_path / "run").arrays["walk"]
+    assert walk.shape == (60, 4)
+    assert np.flatnonzero(np.isnan(walk[:, 0])).tolist() == [2]
+
+
+def test_runs_of_an_older_format_are_refused(folder):
+    text = (folder / "spec.toml").read_text()
+    (folder / "spec.toml").write_text(text.replace("format = 2", "format = 1"))
+    with pytest.raises(InvalidValueError) as error:
+        read(folder)
+    assert "= 1: this version of dynagram reads runs of format 2" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- the runs of the house --------------------------------------------------------------------
+
+NETWORK = MLP((2, 6, 5, 2), "tanh", C_b=0.1, C_W=1.2)
+X = np.array([[1.0, 0.5], [-0.4, 0.8]])
+
+
+def test_a_stored_simulation_opens_as_the_result_it_gave(tmp_path):
+    options = {"members": 300, "seed": 3, "chunk_members": 100}
+    plain = simulate(NETWORK, X, ("K", "V", "B"), **options)
+    stored = simulate(NETWORK, X, ("K", "V", "B"), **options, run=tmp_path / "run")
+    again, resumed = open_run(tmp_path / "run"), resume_run(tmp_path / "run")
+    for other in (stored, again, resumed):
+        assert repr(other) == repr(plain)
+        assert (other.about, other.layers) == (plain.about, plain.layers)
+        assert (other.members, other.seed, other.network) == (300, 3, NETWORK)
+        np.testing.assert_array_equal(other.x, X)
+        for name in plain:
+            np.testing.assert_array_equal(other[name], plain[name])
+            np.testing.assert_array_equal(other.error(name), plain.error(name))
+
+
+def test_a_simulation_goes_on_where_it_stopped(tmp_path):
+    def interrupt(progress):
+        if progress.done > 100:
+            raise KeyboardInterrupt
+
+    options = {"members": 300, "chunk_members": 100, "run": tmp_path / "run", "resume": True}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(NETWORK, X, **options, progress=interrupt)
+    part = open_run(tmp_path / "run")
+    assert (part.members, part.about["complete"]) == (200, False)
+    assert "The run is not finished." in part.summary().notes
+    whole = simulate(NETWORK, X, **options)
+    np.testing.assert_array_equal(whole["V"], simulate(NETWORK, X, **options)["V"])
+    plain = simulate(NETWORK, X, members=300, chunk_members=100)
+    np.testing.assert_array_equal(whole["V"], plain["V"])
+    for change in ({"members": 400}, {"seed": 1}, {"chunk_members": 50}, {"sampler": "weights"}):
+        with pytest.raises(InvalidValueError, match="holds a run with another"):
+            simulate(NETWORK, X, **(options | change))
+    with pytest.raises(InvalidValueError, match="another inputs"):
+        simulate(NETWORK, 2 * X, **options)
+    with pytest.raises(InvalidValueError, match="already holds a run"):
+        simulate(NETWORK, X, **(options | {"resume": False}))
+
+
+def test_what_a_run_wants_to_tell_is_a_warning(tmp_path):
+    first = simulate(NETWORK, X, members=300, chunk_members=100, run=tmp_path / "run")
+    flip(tmp_path / "run/arrays/metric/sums_2/c/1/0/0/0/0")
+    with pytest.warns(RunWarning, match="computed again, because damaged: chunks 1"):
+        again = resume_run(tmp_path / "run")
+    np.testing.assert_array_equal(again["V"], first["V"])
+    spec = (tmp_path / "run/spec.toml").read_text()
+    older = re.sub('jax = ".*"', 'jax = "0.0.1"', spec)
+    (tmp_path / "run/spec.toml").write_text(older)
+    for record in (tmp_path / "run/chunks").glob("*.json"):
+        record.unlink()
+    with pytest.warns(RunWarning, match="begun with jax 0.0.1, now"):
+        resume_run(tmp_path / "run")
 
 
 # --- resuming ---------------------------------------------------------------------------------
@@ -189,6 +276,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(tmp_path, folder, unbroken
 def test_a_run_killed_while_it_was_created_can_be_started_again(tmp_path):
     (tmp_path / "run" / "inputs" / "x").mkdir(parents=True)
     (tmp_path / "run" / "lock").touch()
+    (tmp_path / "run" / ".spec.toml.123.part").touch()
     assert run_job(JOB, members=MEMBERS, folder=tmp_path / "run").members == MEMBERS
 
 
@@ -220,9 +308,8 @@ def test_until_error_of_a_stored_run(tmp_path, monkeypatch, cores):
     expected = run_job(JOB, **options)
     found = run_job(JOB, **options, folder=tmp_path / "run", executor=Eager())
     same(found, expected)
-    data = open_run(tmp_path / "run", job_class=Walks)
-    assert data.sizes["member"] == expected.members
-    assert data.attrs["complete"] is True
+    again = read(tmp_path / "run")
+    assert (again.members, again.complete) == (expected.members, True)
     assert zarr.open_group(tmp_path / "run" / "arrays")["walk"].shape[0] == expected.members
     same(resume(tmp_path / "run"), expected)
 
@@ -238,7 +325,7 @@ def test_a_second_writer_is_refused(folder, unbroken):
     (folder / "chunks" / "4.json").unlink()
     same(resume(folder, progress=second), unbroken)
     with Lock(folder / "lock"):
-        assert open_run(folder, job_class=Walks).attrs["complete"]  # readers are welcome
+        assert read(folder).complete  # readers are welcome
 
 
 # --- damage -----------------------------------------------------------------------------------
@@ -273,9 +360,9 @@ def test_damage_is_found_named_and_mended(folder, unbroken, damage, name, chunk)
     damage(folder / name)
     if (name, damage) != ("chunks/1.json", remove):  # that chunk was just never computed
         with pytest.raises(DamagedChunkError) as error:
-            open_run(folder, job_class=Walks)
+            read(folder)
         assert f"chunk {chunk} of {folder} is damaged: {name}" in str(error.value)
-        assert f"dynagram simulate --resume {folder}" in str(error.value)
+        assert "resume the run to compute it again" in str(error.value)
         assert "\n" not in str(error.value)
     found = resume(folder)
     same(found, unbroken)
@@ -288,7 +375,7 @@ def test_a_forged_number_is_found(folder):
     record["failed"] = [{"member": 20, "seed": 1, "error": "never happened"}]
     (folder / "chunks" / "1.json").write_text(json.dumps(record))
     with pytest.raises(DamagedChunkError, match="chunk 1"):
-        open_run(folder, job_class=Walks)
+        read(folder)
 
 
 @pytest.mark.parametrize("name", ["spec.toml", "inputs/x/c/0", "inputs/x/zarr.json"])
@@ -296,16 +383,16 @@ def test_another_specification_is_refused(folder, name):
     text = (folder / name).read_bytes()
     changed = text.replace(b"seed = 1", b"seed = 2")
     (folder / name).write_bytes(changed if changed != text else text[::-1])
-    for read in (open_run, resume_run):
+    for function in (read, resume):
         with pytest.raises(RunError, match="restore it"):
-            read(folder, job_class=Walks)
+            function(folder)
 
 
 @pytest.mark.parametrize("full_after", [0, 3, 9, 14, 15])
 def test_a_full_disk_is_reported_and_the_run_goes_on_later(
     tmp_path, monkeypatch, unbroken, folder, full_after
 ):
-    write_all, path, writes = durable._write_all, tmp_path / "new", []
+    write_all, path, writes = files_module._write_all, tmp_path / "new", []
 
     def full(file, data):
         writes.append(file.name)
@@ -314,13 +401,14 @@ def test_a_full_disk_is_reported_and_the_run_goes_on_later(
             raise OSError(errno.ENOSPC, "No space left on device")
         write_all(file, data)
 
-    monkeypatch.setattr(durable, "_write_all", full)
+    monkeypatch.setattr(files_module, "_write_all", full)
     with pytest.raises(RunError) as error:
         run_job(JOB, members=MEMBERS, folder=path)
     assert "No space left on device" in str(error.value)
-    assert f"--resume {path}" in str(error.value)
+    assert f"to {path}" in str(error.value)
+    assert "resume the run: it goes on from the last whole chunk" in str(error.value)
     assert not list(path.rglob("*.part"))
-    monkeypatch.setattr(durable, "_write_all", write_all)
+    monkeypatch.setattr(files_module, "_write_all", write_all)
     if not (path / "spec.toml").exists():  # full before it began
         run_job(JOB, members=MEMBERS, folder=path)
     same(resume(path), unbroken)
@@ -328,14 +416,14 @@ def test_a_full_disk_is_reported_and_the_run_goes_on_later(
 
 
 def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
-    write_durably(tmp_path / "a", b"old")
+    files_module.replace_file(tmp_path / "a", b"old")
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable, "_write_all", interrupted)
+    monkeypatch.setattr(files_module, "_write_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_durably(tmp_path / "a", b"new")
+        files_module.replace_file(tmp_path / "a", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"
 

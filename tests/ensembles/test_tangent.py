@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dynagram.ensembles.initial._metric import measure_kernels
-from dynagram.ensembles.initial._tangents import TENSORS, measure_tangents, sample_tangents
+from dynagram.ensembles import simulate
+from dynagram.ensembles.initial import sample_tangents
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 
-OF_NTK = ("G", "V", "H", "A", "B", "D", "F")
+OF_NTK = ("K", "V", "Theta", "A", "B", "D", "F")
 OF_DNTK = ("P", "Q")
 OF_DDNTK = ("R", "S", "T", "U")
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
@@ -57,9 +57,9 @@ def second_layer(net, x):
     R = rate * C * product("abcd,ac,ad->abcd", mean(s2, s, s1, s1), Th, Th)
     R += C**2 * product("abcd,ab,ac,ad->abcd", mean(s3, s1, s1, s1), Th, Th, Th)
     return {
-        "G": net.C_b[1] + C * mean(s, s),
+        "K": net.C_b[1] + C * mean(s, s),
         "V": C**2 * product("p,pab,pcd->abcd", weights, metric_spread, metric_spread),
-        "H": net.lambda_b[1] + product("p,pab->ab", weights, omega),
+        "Theta": net.lambda_b[1] + product("p,pab->ab", weights, omega),
         "A": product("p,pab,pcd->abcd", weights, spread, spread),
         "B": C**2 * product("abcd,ab,cd->acbd", mean(s1, s1, s1, s1), Th, Th),
         "D": C * product("p,pab,pcd->abcd", weights, metric_spread, spread),
@@ -73,12 +73,12 @@ def second_layer(net, x):
     }
 
 
-def assert_agrees(estimate, expected, smallest_error):
+def assert_agrees(found, name, expected, smallest_error):
     """|z| < 4 everywhere, and an error small enough for the comparison to mean something."""
-    assert estimate.value.shape == expected.shape
-    z = (estimate.value - expected) / estimate.standard_error
-    assert np.max(np.abs(z)) < 4
-    assert np.max(estimate.standard_error) < smallest_error * np.max(np.abs(expected))
+    value, error = found[name][-1], found.error(name)[-1]
+    assert value.shape == expected.shape
+    assert np.max(np.abs((value - expected) / error)) < 4
+    assert np.max(error) < smallest_error * np.max(np.abs(expected))
 
 
 def test_second_layer_formulas_are_those_of_the_golden_numbers():
@@ -98,7 +98,7 @@ def test_second_layer_formulas_are_those_of_the_golden_numbers():
         tensor = found[name]
         entries = tensor[0, 0, 0, 0], tensor[0, 1, 1, 1], tensor[0, 0, 1, 0]
         np.testing.assert_allclose(entries, values, rtol=0, atol=6e-9)
-    means = (found["G"][0, 0], found["G"][0, 1], found["H"][0, 0], found["H"][0, 1])
+    means = (*found["K"][0], *found["Theta"][0])
     np.testing.assert_allclose(means, (0.63129194, 0.16709089, 1.16941475, 0.59882375), atol=6e-9)
 
 
@@ -106,73 +106,72 @@ def test_second_layer_formulas_are_those_of_the_golden_numbers():
 def test_ntk_tensors_of_layer_two(sigma):
     net = standard(sigma, (3, 8, 3))
     expected = second_layer(net, X)
-    found = measure_tangents(net, X, members=60000, seed=5, tensors=OF_NTK)
+    found = simulate(net, X, OF_NTK, members=60000, seed=5)
     for name in OF_NTK:
-        assert_agrees(getattr(found, name), expected[name], 0.05)
+        assert_agrees(found, name, expected[name], 0.05)
 
 
 @pytest.mark.parametrize("sigma", ["tanh", "gelu"])
 def test_dntk_and_ddntk_tensors_of_layer_two(sigma):
     net = standard(sigma, (3, 8, 2))
     expected = second_layer(net, X)
-    found = measure_tangents(net, X, members=40000, seed=6, tensors=OF_DNTK + OF_DDNTK)
+    found = simulate(net, X, OF_DNTK + OF_DDNTK, members=40000, seed=6)
     for name in OF_DNTK + OF_DDNTK:
-        assert_agrees(getattr(found, name), expected[name], 0.05)
+        assert_agrees(found, name, expected[name], 0.05)
 
 
 def test_deep_linear_network_closed_forms():
     """(∞.46)-(∞.48) at ℓ = L = 2, where they hold at any width; R and U vanish in each member."""
     b, W, K = 0.8, 1.4, float(X[0] @ X[0]) / 3
     net = MLP([3, 6, 3], "linear", C_b=0.0, C_W=1.0, lambda_b=b / 2, lambda_W=W / 2)
-    found = measure_tangents(net, X[:1], members=20000, seed=1, tensors=OF_DDNTK)
+    found = simulate(net, X[:1], OF_DDNTK, members=20000, seed=1)
     factor = 4 * 3 / (12 * 8)
-    assert_agrees(found.S, np.full((1,) * 4, factor * (b + W * K) ** 2 * W), 0.02)
-    assert_agrees(found.T, np.full((1,) * 4, factor * (b + W * K) * W**2 * K), 0.02)
-    for zero in (found.R, found.U):
-        assert zero.value.item() == 0.0
-        assert zero.standard_error.item() == 0.0
+    assert_agrees(found, "S", np.full((1,) * 4, factor * (b + W * K) ** 2 * W), 0.02)
+    assert_agrees(found, "T", np.full((1,) * 4, factor * (b + W * K) * W**2 * K), 0.02)
+    for zero in ("R", "U"):
+        assert found[zero].item() == 0.0
+        assert found.error(zero).item() == 0.0
 
 
 def test_next_order_of_the_mean():
     """H1 = n (E H − Θ) is 0 at layer 2 in the mean, and shifts with Θ."""
     net = standard("tanh", (3, 8, 2))
-    theta = second_layer(net, X)["H"]
-    found = measure_tangents(net, X, members=5000, seed=2, tensors=("H", "H1"), kernel_mean=theta)
-    np.testing.assert_allclose(found.H1.value, 8 * (found.H.value - theta), rtol=1e-12)
-    np.testing.assert_allclose(found.H1.standard_error, 8 * found.H.standard_error, rtol=1e-12)
-    assert np.max(np.abs(found.H1.value / found.H1.standard_error)) < 4
+    theta = second_layer(net, X)["Theta"]
+    found = simulate(net, X, ("Theta", "H1"), members=5000, seed=2)
+    np.testing.assert_allclose(found["H1"], 8 * (found["Theta"] - theta), rtol=1e-9)
+    np.testing.assert_allclose(found.error("H1"), 8 * found.error("Theta"), rtol=1e-12)
+    assert np.max(np.abs(found["H1"] / found.error("H1"))) < 4
 
 
 def test_last_layer_trained_alone():
-    """Then Ĥ_ij = δ_ij Ĝ: A = D = V, H = G, and the others are 0, in every member."""
+    """Then Ĥ_ij = δ_ij Ĝ: A = D = V, Θ = K, and the others are 0, in every member."""
     net = MLP([3, 5, 4, 3], "tanh", 0.2, 1.5, lambda_b=[0, 0, 0.2], lambda_W=[0, 0, 1.5])
-    found = measure_tangents(net, X, members=200, seed=3, tensors=tuple("GVHADBFPQSTU"))
+    found = simulate(net, X, ("K", "V", "Theta", *"ADBFPQSTU"), members=200, seed=3)
     for name in "AD":
-        tensor = getattr(found, name)
-        np.testing.assert_allclose(tensor.value, found.V.value, rtol=1e-10)
-        np.testing.assert_allclose(tensor.standard_error, found.V.standard_error, rtol=1e-9)
-    np.testing.assert_allclose(found.H.value, found.G.value, rtol=1e-12)
+        np.testing.assert_allclose(found[name][0], found["V"][-1], rtol=1e-10)
+        np.testing.assert_allclose(found.error(name)[0], found.error("V")[-1], rtol=1e-8)
+    np.testing.assert_allclose(found["Theta"][0], found["K"][-1], rtol=1e-12)
     for name in "BFPQSTU":
-        assert np.max(np.abs(getattr(found, name).value)) == 0.0
+        assert np.max(np.abs(found[name])) == 0.0
 
 
 def test_one_layer_does_not_fluctuate():
     net = MLP([3, 2], "tanh", 0.2, 1.5, lambda_b=0.3, lambda_W=0.9)
-    found = measure_tangents(net, X, members=64, seed=3, tensors=OF_NTK + OF_DNTK)
-    np.testing.assert_allclose(found.H.value, 0.3 + 0.3 * X @ X.T, rtol=1e-12)
+    found = simulate(net, X, OF_NTK + OF_DNTK, members=64, seed=3)
+    np.testing.assert_allclose(found["Theta"][0], 0.3 + 0.3 * X @ X.T, rtol=1e-12)
     for name in "VABDFPQ":
-        assert np.max(np.abs(getattr(found, name).value)) == 0.0
-        assert np.max(getattr(found, name).standard_error) == 0.0
+        assert np.max(np.abs(found[name])) == 0.0
+        assert np.max(found.error(name)) == 0.0
 
 
 def test_metric_tensors_are_those_of_the_same_members():
-    """G and V of `measure_kernels` with weights, on the same networks."""
+    """K and V are measured on the networks of the tangent tensors, whatever else is asked."""
     net = standard("tanh", (3, 7, 6, 2))
-    found = measure_tangents(net, X, members=1280, seed=9, tensors=("G", "V"))
-    other = measure_kernels(net, X, members=1280, seed=9, tensors=("G", "V"), sampler="weights")
-    for mine, theirs in ((found.G, other.G), (found.V, other.V)):
-        np.testing.assert_allclose(mine.value, theirs.value[-1], rtol=1e-10)
-        np.testing.assert_allclose(mine.standard_error, theirs.standard_error[-1], rtol=1e-8)
+    found = simulate(net, X, ("K", "V", "D"), members=1280, seed=9)
+    alone = simulate(net, X, ("K", "V"), members=1280, seed=9, sampler="weights")
+    for name in ("K", "V"):
+        np.testing.assert_allclose(found[name], alone[name], rtol=1e-10)
+        np.testing.assert_allclose(found.error(name), alone.error(name), rtol=1e-8)
 
 
 def test_symmetries():
@@ -190,9 +189,9 @@ def test_symmetries():
         "T": ("dcba",),
         "U": ("cdab",),
     }
-    found = measure_tangents(net, X, members=128, seed=4, tensors=tuple(symmetries))
+    found = simulate(net, X, tuple(symmetries), members=128, seed=4)
     for name, orders in symmetries.items():
-        tensor = getattr(found, name).value
+        tensor = found[name][-1]
         for order in orders:
             swapped = np.einsum(f"abcd->{order}", tensor)
             np.testing.assert_allclose(swapped, tensor, atol=1e-12 * np.max(np.abs(tensor)))
@@ -203,17 +202,17 @@ def test_fewer_inputs_and_faster_rates():
     net = standard("tanh", (3, 6, 2))
     rates = np.multiply(2, [LAMBDA_B[:2], LAMBDA_W[:2]])
     doubled = MLP(net.widths, "tanh", net.C_b, net.C_W, *rates)
-    powers = {"V": 0, "H": 1, "D": 1, "F": 1, "A": 2, "B": 2, "P": 2, "Q": 2}
+    powers = {"V": 0, "Theta": 1, "D": 1, "F": 1, "A": 2, "B": 2, "P": 2, "Q": 2}
     both, faster, alone = (
-        measure_tangents(network, x, members=128, seed=4, tensors=tuple(powers))
+        simulate(network, x, tuple(powers), members=128, seed=4)
         for network, x in ((net, X), (doubled, X), (net, X[1:]))
     )
     for name, power in powers.items():
-        tensor = getattr(both, name).value
+        tensor = both[name][-1]
         tolerance = 1e-12 * np.max(np.abs(tensor))
         entry = tensor[(1,) * tensor.ndim]
-        np.testing.assert_allclose(entry, getattr(alone, name).value.item(), atol=tolerance)
-        scaled = getattr(faster, name).value / 2**power
+        np.testing.assert_allclose(entry, alone[name][-1].item(), atol=tolerance)
+        scaled = faster[name][-1] / 2**power
         np.testing.assert_allclose(scaled, tensor, rtol=0, atol=tolerance)
 
 
@@ -236,49 +235,30 @@ def test_a_member_does_not_depend_on_the_chunks():
         assert len(np.unique(everything.round(12), axis=0)) == 40
 
 
-def test_progress_and_what_was_not_asked_for():
-    seen = []
-    net = standard("relu", (3, 5, 2))
-    found = measure_tangents(
-        net, X, members=100, seed=0, tensors=("B",), progress=lambda *done: seen.append(done)
-    )
-    assert seen[-1] == (100, 100)
-    assert found.members == found.B.count == 100
-    assert [name for name in TENSORS if getattr(found, name) is not None] == ["B"]
-
-
 def test_bad_requests_are_refused():
     net = standard("tanh", (3, 5, 2))
-
-    def measure(network=net, x=X, members=100, seed=0, **options):
-        return measure_tangents(network, x, members=members, seed=seed, **options)
-
     with pytest.raises(InvalidValueError, match="members = 63"):
-        measure(members=63)
-    with pytest.raises(InvalidValueError, match="tensors = .*Theta"):
-        measure(tensors=("H", "Theta"))
-    with pytest.raises(InvalidValueError, match="tensors = "):
-        measure(tensors=())
-    with pytest.raises(InvalidValueError, match="n_L of widths = 1"):
-        measure(standard("tanh", (3, 5, 1)), tensors=("H", "B"))
-    with pytest.raises(InvalidValueError, match="kernel_mean = None"):
-        measure(tensors=("H1",))
-    with pytest.raises(InvalidValueError, match="seed = -1"):
-        measure(seed=-1)
+        simulate(net, X, ("Theta",), members=63)
+    with pytest.raises(InvalidValueError, match="tensors = 'Theta,H'"):
+        simulate(net, X, ("Theta", "H"))
+    with pytest.raises(InvalidValueError, match="n_L of widths = 1: B are read off two"):
+        simulate(standard("tanh", (3, 5, 1)), X, ("Theta", "B"))
     with pytest.raises(InvalidValueError, match="chunk = 0"):
         sample_tangents(net, X, members=9, seed=0, tensors=("B",), chunk=0)
+    with pytest.raises(InvalidValueError, match="tensors = 'V'"):
+        sample_tangents(net, X, members=9, seed=0, tensors=("V",))
 
 
 @pytest.mark.parametrize("name", ["P", "R"])
 def test_kinks_are_refused(name):
     with pytest.raises(InvalidValueError, match="does not exist: σ' jumps at z = 0"):
-        measure_tangents(standard("relu", (3, 5, 2)), X, members=64, seed=0, tensors=(name,))
+        simulate(standard("relu", (3, 5, 2)), X, (name,), members=64)
 
 
 def test_relu_with_one_input_has_a_dntk():
     """P = 0 and, at layer 2, Q = λ_W C_W Θ ⟨σ²σ'²⟩ = λ_W C_W Θ K/2."""
     net = standard("relu", (3, 8, 2))
-    found = measure_tangents(net, X[:1], members=20000, seed=0, tensors=OF_DNTK)
+    found = simulate(net, X[:1], OF_DNTK, members=20000)
     K, theta = (b + W / 3 * float(X[0] @ X[0]) for b, W in ((0.10, 1.1), (0.3, 0.7)))
-    assert found.P.value.item() == 0.0
-    assert_agrees(found.Q, np.full((1,) * 4, 0.6 * 1.3 * theta * K / 2), 0.03)
+    assert found["P"].item() == 0.0
+    assert_agrees(found, "Q", np.full((1,) * 4, 0.6 * 1.3 * theta * K / 2), 0.03)

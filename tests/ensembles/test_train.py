@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dynagram.ensembles.trained._train import TrainingJob
 
 from dynagram import MLP, Training, train_ensemble
-from dynagram.ensembles.trained._train import TrainingJob
-from dynagram.networks import ResidualMLP
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.observables.tangents._ntk import network_ntk
 
 RNG = np.random.default_rng(7)
 NET = MLP([3, 5, 5, 2], "tanh", 0.1, 1.2, lambda_b=[0.5, 1.0, 2.0], lambda_W=[1.0, 2.0, 3.0])
@@ -143,7 +142,7 @@ def test_equals_a_loop_by_hand(algorithm, options, loss, more):
 
 
 def test_residual_network_by_hand():
-    network = ResidualMLP([3, 5, 5, 2], "tanh", 0.1, 1.2, skip=0.7, lambda_b=0.5)
+    network = MLP([3, 5, 5, 2], "tanh", 0.1, 1.2, skip=0.7, lambda_b=0.5)
     training = Training(20, 0.03, record=21, spacing="linear")
     found = train_ensemble(network, training, X, Y, members=3, keep_parameters=True)
     skips = network.skip_of_layers
@@ -248,7 +247,7 @@ def test_observables():
     )
     assert found.steps.tolist() == [0, 4, 10]
     params = jax.tree.map(lambda a: jnp.asarray(a[1]), found.parameters)
-    H = ntk(NET, params, test_x)
+    H = network_ntk(NET, params, test_x)
     expected = {
         "z": NET.apply(params, test_x),
         "norms": [[np.linalg.norm(a) for a in layer] for layer in params],

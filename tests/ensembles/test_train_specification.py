@@ -7,7 +7,6 @@ from dynagram import MLP, Training
 from dynagram.ensembles.trained._losses import checked_targets
 from dynagram.ensembles.trained._train import TrainingJob, recorded_steps, train_ensemble
 from dynagram.errors import DynagramError
-from dynagram.networks import ResidualMLP
 
 NET = MLP([2, 4, 3], "tanh", C_b=0.1, C_W=1.0)
 X, Y = np.eye(2), np.zeros((2, 3))
@@ -120,7 +119,7 @@ def test_targets_of_classes():
     assert one_hot.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
 
 
-@pytest.mark.parametrize("network", [NET, ResidualMLP([2, 4, 4, 3], "relu", 0.0, 1.0, skip=0.5)])
+@pytest.mark.parametrize("network", [NET, MLP([2, 4, 4, 3], "relu", 0.0, 1.0, skip=0.5)])
 def test_job_from_its_own_description(network):
     training = Training(
         7,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Model
 from dynagram.observables.gram._agop import (
     agop,
     backward_covariances,
@@ -23,7 +23,7 @@ def test_agop_of_every_layer_is_that_of_autodiff(sigma, getkey):
     params = net.draw(getkey())
     x = rng.normal(size=(11, 3))
     signals = [x, *(np.asarray(net.activation(z)) for z in net.preactivations(params, x)[:-1])]
-    found = agop(net, params, x)
+    found = agop(Model(net, params), x)
     for layer, h in enumerate(signals):
 
         def rest(v, layer=layer):
@@ -38,9 +38,9 @@ def test_agop_of_every_layer_is_that_of_autodiff(sigma, getkey):
 def test_batches_do_not_matter(getkey, monkeypatch):
     net = MLP([3, 6, 2], "tanh", C_b=0.3, C_W=1.5)
     params, x = net.draw(getkey()), rng.normal(size=(11, 3))
-    whole = backward_covariances(net, params, x)
+    whole = backward_covariances(Model(net, params), x)
     monkeypatch.setattr("dynagram.observables.gram._agop._NUMBERS_AT_ONCE", 60)
-    for a, b in zip(backward_covariances(net, params, x), whole, strict=True):
+    for a, b in zip(backward_covariances(Model(net, params), x), whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13)
 
 
@@ -57,7 +57,7 @@ def test_untrained_weights_are_at_the_null_of_the_ansatz(getkey):
     net = MLP([20, 24, 18, 6], "linear", C_b=0.0, C_W=1.0)
     for seed in range(25):
         params = net.draw(getkey())
-        S = backward_covariances(net, params, rng.normal(size=(1, 20)))
+        S = backward_covariances(Model(net, params), rng.normal(size=(1, 20)))
         found = feature_ansatz(np.asarray(params[0].W), S[0], seed=seed).pearson
         scores.append(found.score)
         values.append(found.value)
@@ -79,4 +79,4 @@ def test_refusals(getkey):
         function_agop(lambda v: jnp.sum(v), np.ones((3, 2)))
     net = MLP([2, 3, 1], "step", C_b=0.0, C_W=1.0)
     with pytest.raises(InvalidValueError, match="jumps"):
-        agop(net, net.draw(getkey()), np.ones((2, 2)))
+        agop(net.init(getkey()), np.ones((2, 2)))

@@ -7,19 +7,25 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Layer
-from dynagram.observables.tangents._ddntk import ddntk, ddntk_patterns, function_ddntk, output_pairs
-from dynagram.observables.tangents._dntk import dntk, function_dntk
-from dynagram.observables.tangents._ntk import ntk
+from dynagram.networks import MLP, Layer, Model
+from dynagram.observables.tangents import (
+    ddntk,
+    ddntk_patterns,
+    dntk,
+    function_ddntk,
+    function_dntk,
+    ntk,
+    output_pairs,
+)
 
 RATES = {"lambda_b": [0.5, 1.2, 0.3, 0.8], "lambda_W": [1.3, 0.6, 0.9, 1.1]}
 
 SHARED = (3, 4, 5, 2)  # one compilation serves several tests
 
 
-def network(sigma, widths):
+def network(sigma, widths, skip=0.0):
     rates = {name: values[: len(widths) - 1] for name, values in RATES.items()}
-    return MLP(widths, sigma, C_b=0.3, C_W=1.6, **rates)
+    return MLP(widths, sigma, C_b=0.3, C_W=1.6, skip=skip, **rates)
 
 
 def drawn(net, getkey, samples):
@@ -121,9 +127,9 @@ def test_forward_equations(sigma, widths, getkey):
     net = network(sigma, widths)
     params, x = drawn(net, getkey, 2)
     H, dH, first, second = forward_equations(net, params, x)
-    assert_close(ntk(net, params, x), H)
-    assert_close(dntk(net, params, x), dH)
-    found = ddntk(net, params, x)
+    assert_close(ntk(Model(net, params), x), H)
+    assert_close(dntk(Model(net, params), x), dH)
+    found = ddntk(Model(net, params), x)
     assert_close(found.first, first)
     assert_close(found.second, second)
 
@@ -131,14 +137,19 @@ def test_forward_equations(sigma, widths, getkey):
 # --- other ways to the same tensors -----------------------------------------------------------
 
 
-def test_network_and_function_agree(getkey):
-    net = network("tanh", SHARED)
+@pytest.mark.parametrize(
+    ("sigma", "widths", "skip"),
+    [("tanh", SHARED, 0.0), ("tanh", (3, 4, 4, 2), 0.6), ("gelu", (3, 4, 4, 4, 2), [-0.7, 1.2])],
+)
+def test_network_and_function_agree(sigma, widths, skip, getkey):
+    """Against nested forward derivatives of the whole output, skips included."""
+    net = network(sigma, widths, skip)
     params, x = drawn(net, getkey, 2)
     rates = rate_tensor(net)
     of_function = jax.jit(lambda p: function_dntk(net.apply, p, x, rates))(params)
-    assert_close(of_function, dntk(net, params, x))
+    assert_close(of_function, dntk(Model(net, params), x))
     of_function = jax.jit(lambda p: function_ddntk(net.apply, p, x, rates))(params)
-    of_network = ddntk(net, params, x)
+    of_network = ddntk(Model(net, params), x)
     assert_close(of_function.first, of_network.first)
     assert_close(of_function.second, of_network.second)
 
@@ -146,7 +157,7 @@ def test_network_and_function_agree(getkey):
 def test_patterns_are_entries_of_the_whole(getkey):
     net = network("tanh", SHARED)
     params, x = drawn(net, getkey, 2)
-    whole, patterns = ddntk(net, params, x), ddntk_patterns(net, params, x)
+    whole, patterns = ddntk(Model(net, params), x), ddntk_patterns(Model(net, params), x)
     i, j = output_pairs(2)
     assert_close(patterns.first_iijj, whole.first[..., i, i, j, j])
     assert_close(patterns.second_iijj, whole.second[..., i, i, j, j])
@@ -181,7 +192,7 @@ def test_explicit_derivatives_of_a_small_function(getkey):
 def test_symmetries(getkey):
     net = network("tanh", SHARED)
     params, x = drawn(net, getkey, 2)
-    dH, (first, second) = dntk(net, params, x), ddntk(net, params, x)
+    dH, (first, second) = dntk(Model(net, params), x), ddntk(Model(net, params), x)
     assert_close(dH.transpose(0, 2, 1, 3, 5, 4), dH)
     assert_close(first.transpose(0, 2, 1, 3, 4, 6, 5, 7), first)
     assert_close(first.transpose(0, 1, 3, 2, 4, 5, 7, 6), first)
@@ -202,8 +213,8 @@ def test_linear_network_with_one_hidden_layer(getkey):
     dH += rate * einsum("ik,cp,jp,ab->abcijk", eye, u, W, K)
     second = rate * rate * einsum("ik,jl,cp,dp,ab->abcdijkl", eye, eye, u, u, K)
     second += rate * einsum("ij,kp,lp,ac,bd->abcdijkl", eye, W, W, K, K)
-    found = ddntk(net, params, x)
-    assert_close(dntk(net, params, x), dH)
+    found = ddntk(Model(net, params), x)
+    assert_close(dntk(Model(net, params), x), dH)
     assert_close(found.second, second)
     assert np.max(np.abs(found.first)) == 0.0
 
@@ -214,7 +225,7 @@ def test_training_steps(getkey):
     params, x = drawn(net, getkey, 2)
     target = jax.random.normal(getkey(), (2, 2))
     error = net.apply(params, x) - target
-    H, dH, (first, second) = ntk(net, params, x), dntk(net, params, x), ddntk(net, params, x)
+    H, dH, (first, second) = (f(Model(net, params), x) for f in (ntk, dntk, ddntk))
 
     def summed(tensor, equation):
         return jnp.einsum(equation, tensor, *[error] * (equation.count(",")))
@@ -240,7 +251,10 @@ def test_training_steps(getkey):
     loss = lambda p: 0.5 * jnp.sum((net.apply(p, x) - target) ** 2)  # noqa: E731
     step = jax.tree.map(jnp.multiply, rate_tensor(net), jax.grad(loss)(params))
     observables = [(net.apply, of_output)]
-    observables += [(lambda p, x: ntk(net, p, x), of_ntk), (lambda p, x: dntk(net, p, x), of_dntk)]
+    observables += [
+        (lambda p, x, f=f: f(Model(net, p), x), change)
+        for f, change in ((ntk, of_ntk), (dntk, of_dntk))
+    ]
     for observable, predicted in observables:
         before = observable(params, x)
         rests = []
@@ -276,13 +290,14 @@ def test_nothing_of_the_size_of_a_hessian(getkey):
         assert largest_array(lambda p, f=function: f(net.apply, p, x), params) <= 16 * size
     for function in (dntk, ddntk, ddntk_patterns):
         # Of the network, not even one direction per pair of outputs is written out.
-        assert largest_array(lambda p, f=function: f(net, p, x), params) <= size
+        assert largest_array(lambda p, f=function: f(Model(net, p), x), params) <= size
 
 
 def test_dtype_of_the_parameters_is_kept(getkey):
     net = network("tanh", (3, 4, 2))
     params, x = net.draw(getkey(), dtype="float32"), np.eye(3)
-    found = (dntk(net, params, x), *ddntk(net, params, x), *ddntk_patterns(net, params, x))
+    model = Model(net, params)
+    found = (dntk(model, x), *ddntk(model, x), *ddntk_patterns(model, x))
     assert {str(values.dtype) for values in found} == {"float32"}
 
 
@@ -290,7 +305,7 @@ def test_kinks(getkey):
     """The dNTK of a ReLU network is that of the linear regions; its ddNTK is refused."""
     net = network("relu", (3, 4, 2))
     params, x = drawn(net, getkey, 2)
-    assert_close(dntk(net, params, x), forward_equations(net, params, x)[1])
+    assert_close(dntk(Model(net, params), x), forward_equations(net, params, x)[1])
     for function in (ddntk, ddntk_patterns):
         with pytest.raises(InvalidValueError, match="step size behind the ddNTK .* σ' jumps"):
-            function(net, params, x)
+            function(Model(net, params), x)

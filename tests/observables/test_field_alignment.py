@@ -18,7 +18,7 @@ RNG = np.random.default_rng(3)
 LABELS = np.arange(M) % 2
 X = RNG.standard_normal((M, 10)) + 1.5 * LABELS[:, None] * np.ones(10)
 WEIGHTS = [RNG.standard_normal(s) * np.sqrt(2 / s[1]) for s in ((60, 10), (60, 60))]
-FOUND = fields(*fixed_readout(WEIGHTS), X)
+FOUND = fields(fixed_readout(WEIGHTS), X)
 K = collective_kernel(FOUND)
 
 
@@ -81,7 +81,7 @@ def test_shuffled_labels_and_unclassed_inputs_show_no_contrast():
         assert abs(z_score(gaps[:, layer], 0.0)) < 4
     spread = class_contrast(A, LABELS, shuffles=500).gap_deviation
     np.testing.assert_allclose(np.std(gaps, axis=0), spread, rtol=0.15)
-    unclassed = fields(FOUND.network, FOUND.params, rng.standard_normal((M, 10)))
+    unclassed = fields(FOUND.model, rng.standard_normal((M, 10)))
     measured = class_contrast(coactivation(unclassed), LABELS)
     assert np.all(np.abs(measured.gap) < 4 * measured.gap_deviation)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Model
 from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     coactivation,
@@ -46,9 +46,9 @@ def jacobian(weights, sigma, c, x):
 )
 def test_the_kernel_is_the_gram_matrix_of_the_jacobian(L, activation):
     c = np.where(np.arange(24) % 2, -1.0, 1.0)
-    weights, (net, params) = network(L, activation, readout=c)
+    weights, model = network(L, activation, readout=c)
     sigma = {"relu": lambda z: jnp.maximum(z, 0.0), "tanh": jnp.tanh}[activation]
-    train, unseen = fields(net, params, X), fields(net, params, UNSEEN)
+    train, unseen = fields(model, X), fields(model, UNSEEN)
     J, J_unseen = (jacobian(weights, sigma, c, x) for x in (X, UNSEEN))
     scale = np.abs(J @ J.T).max()
     assert np.abs(collective_kernel(train) - J @ J.T).max() < 1e-12 * scale
@@ -57,8 +57,8 @@ def test_the_kernel_is_the_gram_matrix_of_the_jacobian(L, activation):
 
 @pytest.mark.parametrize("L", [1, 3])
 def test_overlaps_are_sums_over_neurons(L):
-    _, (net, params) = network(L)
-    train, unseen = fields(net, params, X), fields(net, params, UNSEEN)
+    _, model = network(L)
+    train, unseen = fields(model, X), fields(model, UNSEEN)
     Q, S, A = (f(unseen, train) for f in (activation_overlaps, conjugate_correlators, coactivation))
     assert (Q.shape, S.shape, A.shape) == ((L + 1, 5, 5), (L, 5, 5), (L, 5, 5))
     for ell in range(L + 1):
@@ -76,16 +76,16 @@ def test_overlaps_are_sums_over_neurons(L):
 
 
 def test_a_signed_readout_leaves_the_last_correlator():
-    _, (net, params) = network(2, readout=np.where(np.arange(24) < 10, -1.0, 1.0))
-    found = fields(net, params, X)
+    _, model = network(2, readout=np.where(np.arange(24) < 10, -1.0, 1.0))
+    found = fields(model, X)
     np.testing.assert_allclose(conjugate_correlators(found)[-1], coactivation(found)[-1])
 
 
 def test_learning_rates_and_a_trained_readout_as_in_the_ntk():
     net = MLP([4, 9, 7, 1], "tanh", C_b=0.2, C_W=1.4, lambda_b=[0.3, 0.0, 2.0], lambda_W=[2, 1, 3])
     params = net.draw(jax.random.key(1))
-    expected = np.asarray(ntk_terms(net, params, X))[..., 0, 0]
-    np.testing.assert_allclose(kernel_terms(fields(net, params, X)), expected, rtol=1e-11)
+    expected = np.asarray(ntk_terms(Model(net, params), X))[..., 0, 0]
+    np.testing.assert_allclose(kernel_terms(fields(Model(net, params), X)), expected, rtol=1e-11)
 
 
 def test_untrained_layers_share_the_kernel_as_their_inputs_are_large():
@@ -97,7 +97,7 @@ def test_untrained_layers_share_the_kernel_as_their_inputs_are_large():
         sizes = [(N, n_0), *[(N, N)] * (L - 1)]
         weights = [rng.standard_normal(s) * np.sqrt(2 / s[1]) for s in sizes]
         readout = np.where(np.arange(N) % 2, -1.0, 1.0)
-        terms = kernel_terms(fields(*fixed_readout(weights, readout=readout), x))
+        terms = kernel_terms(fields(fixed_readout(weights, readout=readout), x))
         shares.append(layer_shares(terms)[:L])
     expected = np.array([n_0, N, N]) / (n_0 + N * (L - 1))
     error = np.std(shares, axis=0, ddof=1) / np.sqrt(len(shares))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Model
 from dynagram.observables.fields._metrics import metric_statistics
 from dynagram.observables.fields._operators import ScaledIdentity, Sum
 from dynagram.observables.fields._overlaps import coactivation, conjugate_correlators
@@ -25,7 +25,7 @@ def state(L, activation="relu", samples=M, width=N):
     rng = np.random.default_rng(L)
     sizes = [(width, 5), *[(width, width)] * (L - 1)]
     weights = [rng.standard_normal(size) * np.sqrt(2 / size[1]) for size in sizes]
-    return fields(*fixed_readout(weights, activation), rng.standard_normal((samples, 5)))
+    return fields(fixed_readout(weights, activation), rng.standard_normal((samples, 5)))
 
 
 FOUR, FIVE = state(4), state(5)
@@ -170,7 +170,7 @@ def test_random_weights_give_the_nulls_of_the_metrics():
     for seed in range(12):
         rng = np.random.default_rng(seed)
         weights = [rng.standard_normal((120, 120)) * np.sqrt(2 / 120) for _ in range(2)]
-        found = fields(*fixed_readout(weights), rng.standard_normal((20, 120)))
+        found = fields(fixed_readout(weights), rng.standard_normal((20, 120)))
         pairs = rng.integers(0, 20, (2, 60))
         measured = metric_statistics(found, 1, *pairs)
         ratios.append(measured.rank_ratio.mean())
@@ -184,7 +184,7 @@ def test_random_weights_give_the_nulls_of_the_metrics():
 
 def test_pairs_without_a_common_unit():
     weights = [np.eye(2), np.array([[1.0, -1.0], [-1.0, 1.0]])]
-    found = fields(*fixed_readout(weights), np.array([[2.0, 1.0], [1.0, 2.0]]))
+    found = fields(fixed_readout(weights), np.array([[2.0, 1.0], [1.0, 2.0]]))
     measured = metric_statistics(found, 1, [0], [1])
     assert (measured.coactive[0], measured.effective_rank[0]) == (0.0, 0.0)
     assert np.isnan(measured.rank_ratio[0])
@@ -206,6 +206,6 @@ def test_bad_requests_are_refused():
     with pytest.raises(InvalidValueError, match="shape of x = \\(2, 30\\)"):
         pullback_metric(FOUR, 1, 0, 0).apply(np.ones((2, 30)))
     network = MLP([5, N, N, 1], "relu", C_b=0.0, C_W=2.0)
-    trained = fields(network, state(2).params, np.ones((1, 5)))
+    trained = fields(Model(network, state(2).model.params), np.ones((1, 5)))
     with pytest.raises(InvalidValueError, match="needs a fixed readout"):
         CollectiveTransport(trained, 1)

@@ -7,9 +7,8 @@ import pytest
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Layer
-from dynagram.observables._imbalance import (
-    half_squared_error,
+from dynagram.networks import MLP, Layer, Model
+from dynagram.observables import (
     homogeneity_deficit,
     imbalance,
     imbalance_drift,
@@ -17,6 +16,7 @@ from dynagram.observables._imbalance import (
     imbalance_matrix_drift,
     imbalance_step,
 )
+from dynagram.observables._imbalance import half_squared_error
 
 
 def logistic(output, target):
@@ -71,9 +71,11 @@ def test_drifts_are_the_derivatives_along_the_flow(sigma, loss, lambda_b):
         pairs = []
         forms = ((imbalance, imbalance_drift), (imbalance_matrix, imbalance_matrix_drift))
         for value, drift in forms:
-            _, expected = jax.jvp(lambda theta, f=value: f(network, theta), (params,), (ways,))
-            pairs.append((drift(network, params, x, y, loss=LOSSES[loss], weights=w), expected))
-        return pairs, imbalance(network, params), imbalance_matrix(network, params)
+            of_params = lambda theta, f=value: f(Model(network, theta))  # noqa: E731
+            _, expected = jax.jvp(of_params, (params,), (ways,))
+            found = drift(Model(network, params), x, y, loss=LOSSES[loss], weights=w)
+            pairs.append((found, expected))
+        return pairs, imbalance(Model(network, params)), imbalance_matrix(Model(network, params))
 
     (neurons, matrices), value, matrix = both(params)
     close(*neurons)
@@ -85,9 +87,9 @@ def test_drifts_are_the_derivatives_along_the_flow(sigma, loss, lambda_b):
 def test_class_a_is_conserved():
     for sigma in ("leaky_relu(0.1)", "linear"):
         network, params, x, y = case(sigma, 0.4)
-        scalar = jax.jit(lambda p, n=network, x=x, y=y: imbalance_drift(n, p, x, y))(params)
+        scalar = jax.jit(lambda p, n=network, x=x, y=y: imbalance_drift(Model(n, p), x, y))(params)
         assert max(float(jnp.max(jnp.abs(part))) for part in scalar) < 1e-14
-    matrices = jax.jit(lambda p: imbalance_matrix_drift(network, p, x, y))(params)
+    matrices = jax.jit(lambda p: imbalance_matrix_drift(Model(network, p), x, y))(params)
     assert max(float(jnp.max(jnp.abs(part))) for part in matrices) < 1e-14  # linear: all of it
 
 
@@ -98,9 +100,9 @@ def test_a_step_is_flow_plus_discretisation_plus_decay(sigma):
     ways = jax.jit(lambda p: flow(network, p, x, y, half_squared_error))(params)
     moved = jax.tree.map(lambda p, v: p + eta * (v - decay * p), params, ways)
     step = jax.jit(
-        lambda eta, decay: imbalance_step(network, params, x, y, eta=eta, weight_decay=decay)
+        lambda eta, decay: imbalance_step(Model(network, params), x, y, eta=eta, weight_decay=decay)
     )
-    value = jax.jit(lambda p: imbalance(network, p))
+    value = jax.jit(lambda p: imbalance(Model(network, p)))
     terms = step(eta, decay)
     before, after = value(params), value(moved)
     close([sum(parts) for parts in zip(*terms, strict=True)], [
@@ -119,7 +121,7 @@ def test_uniform_rates_give_the_norms_themselves():
     widths = [3, 5, 4, 1]
     network = MLP(widths, "tanh", 0.0, 1.0, lambda_b=0.0, lambda_W=widths[:-1])
     params = network.draw(jax.random.key(1))
-    for index, neurons in enumerate(imbalance(network, params)):
+    for index, neurons in enumerate(imbalance(Model(network, params))):
         expected = jnp.sum(params[index + 1].W ** 2) - jnp.sum(params[index].W ** 2)
         np.testing.assert_allclose(jnp.sum(neurons), expected, rtol=1e-13)
 
@@ -137,7 +139,10 @@ def test_homogeneity_deficit():
 def test_refusals():
     network, params, x, y = case("tanh", 0.4)
     with pytest.raises(InvalidValueError, match="one row per sample"):
-        imbalance_drift(network, params, x, y[:4])
+        imbalance_drift(Model(network, params), x, y[:4])
     frozen = MLP([3, 5, 4, 2], "tanh", 0.3, 1.7, lambda_W=[0.0, 1.0, 1.0])
+    residual = MLP([3, 5, 5, 2], "tanh", 0.3, 1.7, skip=0.5).init(seed=0)
+    with pytest.raises(InvalidValueError, match="the law of the imbalance: for networks without"):
+        imbalance_drift(residual, x, y)
     with pytest.raises(InvalidValueError, match="does not learn"):
-        imbalance(frozen, params)
+        imbalance(Model(frozen, params))

@@ -5,17 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Layer
-from dynagram.observables.tangents._ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
-from dynagram.observables.tangents._signals import check_differentiable, gradients
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import MLP, Layer, Model
+from dynagram.observables.tangents import (
+    function_ntk,
+    gradients,
+    ntk,
+    ntk_of_layers,
+    ntk_terms,
+    signals,
+)
+from dynagram.observables.tangents._signals import check_differentiable
 
 RATES = {"lambda_b": [0.5, 1.2, 0.3, 0.8], "lambda_W": [1.3, 0.6, 0.9, 1.1]}
 
 
-def network(sigma, widths=(4, 7, 5, 9, 3)):
+def network(sigma, widths=(4, 7, 5, 9, 3), skip=0.0):
     rates = {name: values[: len(widths) - 1] for name, values in RATES.items()}
-    return MLP(widths, sigma, C_b=0.3, C_W=1.6, **rates)
+    return MLP(widths, sigma, C_b=0.3, C_W=1.6, skip=skip, **rates)
 
 
 def drawn(net, getkey, samples):
@@ -43,14 +50,20 @@ def assert_close(found, expected, tolerance=1e-12):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
 
 
-@pytest.mark.parametrize("sigma", ["tanh", "relu", "gelu", "sin"])
-def test_three_ways_to_the_ntk(sigma, getkey):
-    net = network(sigma)
+BLOCKS = (4, 6, 6, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "skip"),
+    [*((sigma, 0.0) for sigma in ("tanh", "relu", "gelu", "sin")), ("tanh", [0.5, -1.3])],
+)
+def test_three_ways_to_the_ntk(sigma, skip, getkey):
+    net = network(sigma) if skip == 0.0 else network(sigma, BLOCKS, skip)
     params, x = drawn(net, getkey, 3)
     expected = from_jacobian(lambda p: net.apply(p, x), params, rate_tensor(net))
-    assert_close(ntk(net, params, x), expected)
-    assert_close(ntk_terms(net, params, x).sum(axis=0), expected)
-    assert_close(ntk_of_layers(net, params, x)[-1], expected)
+    assert_close(ntk(Model(net, params), x), expected)
+    assert_close(ntk_terms(Model(net, params), x).sum(axis=0), expected)
+    assert_close(ntk_of_layers(Model(net, params), x)[-1], expected)
     of_function = jax.jit(lambda p: function_ntk(net.apply, p, x, rate_tensor(net)))
     assert_close(of_function(params), expected)
 
@@ -58,20 +71,20 @@ def test_three_ways_to_the_ntk(sigma, getkey):
 def test_a_term_is_the_ntk_of_its_layer_alone(getkey):
     net = network("tanh", (4, 7, 5, 3))
     params, x = drawn(net, getkey, 3)
-    terms = ntk_terms(net, params, x)
+    terms = ntk_terms(Model(net, params), x)
     for layer in range(3):
         only = [float(index == layer) for index in range(3)]
         rates = {k: np.multiply(only, v[:3]) for k, v in RATES.items()}
         alone = MLP(net.widths, "tanh", C_b=0.3, C_W=1.6, **rates)
-        assert_close(terms[layer], ntk(alone, params, x))
+        assert_close(terms[layer], ntk(Model(alone, params), x))
 
 
 def test_the_forward_equation_gives_the_ntk_of_every_layer(getkey):
     net = network("gelu", (4, 7, 5, 3))
     params, x = drawn(net, getkey, 2)
-    for layer, kernel in enumerate(ntk_of_layers(net, params, x), start=1):
+    for layer, kernel in enumerate(ntk_of_layers(Model(net, params), x), start=1):
         cut = network("gelu", net.widths[: layer + 1])
-        assert_close(kernel, ntk(cut, params[:layer], x))
+        assert_close(kernel, ntk(Model(cut, params[:layer]), x))
 
 
 @pytest.mark.parametrize("samples", [37, 64])
@@ -79,15 +92,15 @@ def test_strips_of_a_large_ntk(samples, getkey):
     """Large enough that only half of each product is computed, in strips of unequal height."""
     net = network("relu", (6, 11, 8, 7))
     params, x = drawn(net, getkey, samples)
-    found = ntk(net, params, x)
-    assert_close(found, ntk_terms(net, params, x).sum(axis=0))
+    found = ntk(Model(net, params), x)
+    assert_close(found, ntk_terms(Model(net, params), x).sum(axis=0))
     assert_close(found, found.transpose(1, 0, 3, 2), 1e-15)
 
 
 def test_ntk_is_a_gram_matrix(getkey):
     net = network("tanh")
     params, x = drawn(net, getkey, 4)
-    matrix = np.asarray(ntk(net, params, x)).transpose(0, 2, 1, 3).reshape(12, 12)
+    matrix = np.asarray(ntk(Model(net, params), x)).transpose(0, 2, 1, 3).reshape(12, 12)
     eigenvalues = np.linalg.eigvalsh(matrix)
     assert eigenvalues.min() > -1e-13 * eigenvalues.max()
 
@@ -96,7 +109,7 @@ def test_first_layer_is_deterministic(getkey):
     net = MLP([3, 5], "tanh", C_b=0.1, C_W=1.0, lambda_b=0.7, lambda_W=1.4)
     params, x = drawn(net, getkey, 4)
     expected = 0.7 + 1.4 * np.asarray(x @ x.T) / 3
-    assert_close(ntk(net, params, x), expected[:, :, None, None] * np.eye(5))
+    assert_close(ntk(Model(net, params), x), expected[:, :, None, None] * np.eye(5))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -104,15 +117,27 @@ def test_dtype_of_the_parameters_is_kept(dtype, getkey):
     net = network("tanh", (4, 5, 2))
     params = net.draw(getkey(), dtype=dtype)
     x = np.asarray(jax.random.normal(getkey(), (3, 4)))
-    for found in (ntk(net, params, x), ntk_terms(net, params, x), *ntk_of_layers(net, params, x)):
+    model = Model(net, params)
+    for found in (ntk(model, x), ntk_terms(model, x), *ntk_of_layers(model, x)):
         assert found.dtype == dtype
     assert function_ntk(net.apply, params, jnp.asarray(x), rate_tensor(net)).dtype == dtype
 
 
-def test_backward_signals_are_jacobians(getkey):
-    net = network("tanh", (4, 7, 5, 3))
+@pytest.mark.parametrize("x64", [False, True])
+def test_weights_of_64_bits_are_computed_in_64_bits(x64):
+    """As loaded from a file: NumPy arrays, wherever JAX's own default stands."""
+    model = network("tanh", (4, 5, 2)).init(seed=0).in_float64()
+    with jax.enable_x64(x64):
+        assert ntk(model, np.eye(4)).dtype == np.float64
+        assert signals(model, np.eye(4)).J[0].dtype == np.float64
+        assert model(np.eye(4)).dtype == np.float64
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.8])
+def test_backward_signals_are_jacobians(skip, getkey):
+    net = network("tanh", (4, 6, 6, 3), skip)
     params, x = drawn(net, getkey, 2)
-    found = gradients(net, params, x)
+    found = gradients(Model(net, params), x)
     # z^(3) moves with b^(ℓ) of one sample exactly as with z^(ℓ) (8.17).
     for layer in range(3):
 
@@ -134,7 +159,7 @@ def test_loss_change_of_one_step(getkey):
         return 0.5 * jnp.sum((net.apply(p, x) - target) ** 2)
 
     error = net.apply(params, x) - target
-    slope = -jnp.einsum("ai,bj,abij->", error, error, ntk(net, params, x))
+    slope = -jnp.einsum("ai,bj,abij->", error, error, ntk(Model(net, params), x))
     step = jax.tree.map(jnp.multiply, rate_tensor(net), jax.grad(loss)(params))
     rests = []
     for eta in (1e-3, 5e-4):
@@ -177,9 +202,14 @@ def test_bad_requests_are_refused(getkey):
     with pytest.raises(InvalidValueError, match="shape of rates"):
         function_ntk(lambda w, x: x @ w, jnp.ones((3, 2)), x, jnp.ones(2))
     with pytest.raises(InvalidValueError, match="shape of x"):
-        ntk(net, params, x[:, :2])
+        ntk(Model(net, params), x[:, :2])
     with pytest.raises(InvalidValueError, match="number of layers"):
-        ntk(net, params[:1], x)
+        ntk(Model(net, params[:1]), x)
+
+
+def test_a_specification_is_no_model():
+    with pytest.raises(InvalidTypeError, match="model = 'MLP': expected a Model"):
+        ntk(network("tanh"), np.eye(4))
 
 
 def test_where_derivatives_exist():
@@ -192,4 +222,4 @@ def test_where_derivatives_exist():
     with pytest.raises(InvalidValueError, match="σ'' jumps"):
         check_differentiable(relu2, 3, "this")
     with pytest.raises(InvalidValueError, match="the NTK does not exist: σ jumps"):
-        ntk(step, step.draw(jax.random.key(0)), np.ones((1, 2)))
+        ntk(step.init(seed=0), np.ones((1, 2)))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.observables._population import gaussian_batch
-from dynagram.observables._signal import small_signal
+from dynagram.networks import Model
+from dynagram.observables import gaussian_batch, small_signal
 from dynagram.theory.saddle import BlockNetwork, SymmetricNetwork
 from dynagram.theory.saddle._flow import gaussian_nodes, output
 from dynagram.theory.saddle._reduced import coordinates, scalar_problem
@@ -46,11 +46,11 @@ def reduced_signal(sigma, problem, state, g, w, block_size):
 def test_the_symmetric_network_has_the_signal_of_its_reduced_flow(name):
     X, N = (0.3, 0.5, 0.4, 0.6), 7
     network = SymmetricNetwork(name, X, width=N, beta=1.3)
-    _, params = network.embedded(INPUTS)
+    model = network.embedded(INPUTS)
     v = np.eye(INPUTS)[:1]
-    x, weights = gaussian_batch(np.vstack([params[0].W, v]), name)
+    x, weights = gaussian_batch(np.vstack([model.params[0].W, v]), name)
     y = 1.3 * network.activation.values(x @ v.T)
-    found = small_signal(params, x, y, name, weights=weights)
+    found = small_signal(model, x, y, weights=weights)
     problem = scalar_problem(network)
     gamma, T, rate, S = reduced_signal(
         network.activation, problem, coordinates(X), problem.g, problem.w, N
@@ -75,10 +75,10 @@ def test_the_rate_of_a_small_signal_is_that_of_the_linear_part(name, power):
     off = []
     for scale in (0.04, 0.02):
         network = SymmetricNetwork.balanced(name, depth=4, width=7, scale=scale, beta=1.3)
-        _, params = network.embedded(INPUTS)
-        x, weights = gaussian_batch(np.asarray(params[0].W), name)
+        model = network.embedded(INPUTS)
+        x, weights = gaussian_batch(np.asarray(model.params[0].W), name)
         y = 1.3 * network.activation.values(x[:, :1])
-        found = small_signal(params, x, y, name, weights=weights)
+        found = small_signal(model, x, y, weights=weights)
         h = network.activation_class.h
         law = 1.3 * h * found.gradient_energy - found.self_interaction
         off.append(abs(found.rate / law - 1.0))
@@ -93,11 +93,11 @@ def test_a_network_of_blocks_has_the_signal_of_its_flow():
     state = jax.tree.map(
         lambda part: part + 0.1 * draw.normal(size=part.shape), blocks.aligned(0.4)
     )
-    _, params = blocks.embedded(state, INPUTS)
+    model = blocks.embedded(state, INPUTS)
     v = np.eye(INPUTS)[:2]
-    x, weights = gaussian_batch(np.vstack([params[0].W, v]), "tanh")
+    x, weights = gaussian_batch(np.vstack([model.params[0].W, v]), "tanh")
     y = (np.tanh(x @ v.T) @ np.array([1.0, 0.6]))[:, None]
-    found = small_signal(params, x, y, "tanh", weights=weights)
+    found = small_signal(model, x, y, weights=weights)
     g, w = gaussian_nodes(blocks.activation, 2)
     gamma, T, rate, S = reduced_signal(blocks.activation, blocks.problem(), state, g, w, 3)
     for ours, theirs in (
@@ -109,14 +109,14 @@ def test_a_network_of_blocks_has_the_signal_of_its_flow():
 
 def test_a_batch_scatters_around_the_population():
     network = SymmetricNetwork("gelu", (0.3, 0.5, 0.4), width=4)
-    _, params = network.embedded(INPUTS)
+    model = network.embedded(INPUTS)
     v = np.eye(INPUTS)[:1]
-    nodes, weights = gaussian_batch(np.asarray(params[0].W), "gelu")
+    nodes, weights = gaussian_batch(np.asarray(model.params[0].W), "gelu")
     samples = np.random.default_rng(0).normal(size=(12, 2000, INPUTS))
 
     def values(x, weights=None):
         y = network.activation.values(x @ v.T)
-        signal = small_signal(params, x, y, "gelu", weights=weights)
+        signal = small_signal(model, x, y, weights=weights)
         return np.array([signal.gamma, signal.self_interaction, *signal.nonlinearity])
 
     batches = np.stack([values(x) for x in samples])
@@ -148,6 +148,6 @@ def test_refusals():
     with pytest.raises(InvalidValueError, match="away from 0"):
         gaussian_batch(np.eye(2)[:1], "hardtanh")
     x, y = np.ones((3, 2)), np.ones((3, 1))
-    layers = [np.ones((2, 2)), np.ones((1, 2))]
+    model = Model.of_matrices([np.ones((2, 2)), np.ones((1, 2))], "tanh")
     with pytest.raises(InvalidValueError, match="sum 3"):
-        small_signal(layers, x, y, "tanh", weights=np.ones(3))
+        small_signal(model, x, y, weights=np.ones(3))

@@ -9,8 +9,8 @@ import pytest
 
 from dynagram.activations import activation
 from dynagram.errors import DynagramError
-from dynagram.networks import Layer
-from dynagram.observables._signal import bottleneck_layers, small_signal
+from dynagram.networks import MLP, Layer, Model
+from dynagram.observables import bottleneck_layers, small_signal
 
 
 def problem(name="tanh", outputs=2, seed=0):
@@ -25,10 +25,15 @@ def problem(name="tanh", outputs=2, seed=0):
     return x, y, layers, activation(name)
 
 
+def model_of(layers, sigma):
+    biases = [layer.b for layer in layers]
+    return Model.of_matrices([layer.W for layer in layers], sigma, biases=biases)
+
+
 @pytest.mark.parametrize("name", ["tanh", "gelu", "relu"])
 def test_signal_gradients_and_rate_are_those_of_autodiff(name):
     x, y, layers, sigma = problem(name)
-    found = small_signal(layers, x, y, sigma)
+    found = small_signal(model_of(layers, sigma), x, y)
     solution = np.linalg.lstsq(x, y, rcond=None)[0]
     g = x @ solution / np.sqrt(np.mean(np.sum((x @ solution) ** 2, axis=1)))
 
@@ -64,7 +69,7 @@ def test_signal_gradients_and_rate_are_those_of_autodiff(name):
 
 def test_path_gains_multiply_to_the_linear_map():
     x, y, layers, sigma = problem(outputs=1)
-    found = small_signal([layer.W for layer in layers], x, y, sigma)
+    found = small_signal(Model.of_matrices([layer.W for layer in layers], sigma), x, y)
     direction = np.linalg.lstsq(x, y, rcond=None)[0][:, 0]
     direction /= np.linalg.norm(direction)
     P = layers[2].W @ layers[1].W @ layers[0].W
@@ -74,7 +79,7 @@ def test_path_gains_multiply_to_the_linear_map():
 
 def test_a_linear_network_has_no_nonlinearity():
     x, y, layers, _ = problem()
-    found = small_signal(layers, x, y, "linear")
+    found = small_signal(model_of(layers, "linear"), x, y)
     assert max(found.nonlinearity) < 1e-12
     assert found.gains == (1.0, 1.0)
 
@@ -85,11 +90,16 @@ def test_bottleneck_layers_lie_below_the_widest_gap():
     assert bottleneck_layers([0.0, 0.5, 0.0]) == (1, 3)
 
 
-def test_shapes_that_do_not_fit_are_named():
+def test_bad_requests_are_refused():
     x, y, layers, sigma = problem()
-    with pytest.raises(DynagramError, match=r"shape of layer 2.*expected \(n_2, 7\)"):
-        small_signal([layers[0], layers[2], layers[1]], x, y, sigma)
+    model = model_of(layers, sigma)
+    with pytest.raises(DynagramError, match="shape of x"):
+        small_signal(model, x[:, :3], y)
     with pytest.raises(DynagramError, match="shape of y"):
-        small_signal(layers, x, y[:, :1], sigma)
+        small_signal(model, x, y[:, :1])
     with pytest.raises(DynagramError, match="uncorrelated"):
-        small_signal(layers, x, 0 * y, sigma)
+        small_signal(model, x, 0 * y)
+    with pytest.raises(DynagramError, match="the theory of plateaus: for networks without skips"):
+        small_signal(MLP([5, 6, 6, 2], sigma, 0.0, 1.0, skip=0.5).init(seed=0), x, y)
+    with pytest.raises(DynagramError, match="at least 2 layers"):
+        small_signal(MLP([5, 2], sigma, 0.0, 1.0).init(seed=0), x, y)

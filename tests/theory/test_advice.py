@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import ResidualMLP
+from dynagram.networks import MLP
 from dynagram.theory._advice import advise
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.criticality._tangent_laws import scale_invariant_tangents
+from dynagram.theory._predict import predict
+from dynagram.theory.criticality import critical_initialisation, scale_invariant_tangents
 from dynagram.theory.information import optimal_aspect_ratio
-from dynagram.theory.skips import predict_residual
 
 X = np.array([[1.2, -0.3, 0.8], [-0.5, 1.1, 0.4], [0.9, 0.7, -1.3], [-1.0, -0.6, 0.2]])
 
@@ -139,9 +138,9 @@ def test_skips_restore_the_fit():
     advice = advise("relu", 64, 10, outputs=2, inputs=5, residual=True)
     found = advice.residual
     assert optimal_aspect_ratio("relu", 2, skip=found.skip).r_star == pytest.approx(10 / 64)
-    network = ResidualMLP.critical([5, *[64] * 9, 2], "relu", found.skip)
-    assert network.plain.C_W[1] == pytest.approx(found.C_W)
-    predicted = predict_residual(network, np.ones((1, 5)), ("K", "V"))
+    network = MLP.critical([5, *[64] * 9, 2], "relu", skip=found.skip)
+    assert network.C_W[1] == pytest.approx(found.C_W)
+    predicted = predict(network, np.ones((1, 5)), ("K", "V"))
     V, K = predicted["V"][-1].item(), predicted["K"][-1].item()
     assert found.fluctuation == pytest.approx((V / 64) ** 0.5 / K, rel=1e-9)
     assert found.plain_fluctuation == pytest.approx(advice.number("signal_fluctuation"), rel=1e-9)

@@ -138,12 +138,12 @@ def test_what_a_prediction_says_of_a_layer():
     leading, following = predict(net, TWO), next_order(net, TWO)
     found = metric_cumulants(leading, 3)
     assert found.fan_in == 30
-    assert found.U is None
+    assert found.six_point is None
     np.testing.assert_allclose(found.G, leading["K"][2] + leading["G1"][2] / 30, rtol=1e-14)
     np.testing.assert_array_equal(found.V, leading["V"][2])
     deeper = metric_cumulants(following, 4)
     assert deeper.fan_in == 10
-    np.testing.assert_array_equal(deeper.U, following.U[3])
+    np.testing.assert_array_equal(deeper.six_point, following.six_point[3])
     np.testing.assert_allclose(deeper.V, following.V[3] + following.V1[3] / 10, rtol=1e-14)
     np.testing.assert_allclose(deeper.G, leading.metric[3] + following.G2[3] / 100, rtol=1e-8)
     first = metric_cumulants(leading, 1)

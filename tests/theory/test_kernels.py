@@ -6,7 +6,6 @@ import pytest
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory._predict import predict
-from dynagram.theory._vertex import four_point_vertex, kernel, metric_correction
 from dynagram.theory.criticality import single_input
 
 X = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
@@ -53,12 +52,7 @@ def test_diagonal_follows_the_single_input_recursion(name):
     network = MLP([4, 12, 30, 20, 3], name, [0.1, 0.0, 0.2, 0.1], [1.0, 1.5, 0.7, 1.1])
     result = predict(network, X)
     flow = single_input(
-        name,
-        np.diagonal(result["K"][0]),
-        4,
-        C_b=network.C_b,
-        C_W=network.C_W,
-        widths=network.widths,
+        MLP(network.widths, name, C_b=network.C_b, C_W=network.C_W), np.diagonal(result["K"][0])
     )
     for a in range(2):
         np.testing.assert_allclose(result["K"][:, a, a], flow.K[:, a], rtol=1e-11)
@@ -90,7 +84,7 @@ def test_repeated_zero_and_opposite_inputs(name):
 
 def test_symmetries_and_positivity():
     x = np.random.default_rng(3).standard_normal((3, 4))
-    V = four_point_vertex(MLP([4, 12, 18, 3], "gelu", 0.1, 1.6), x)
+    V = predict(MLP([4, 12, 18, 3], "gelu", 0.1, 1.6), x, ("V",))["V"]
     for axes in ((0, 2, 1, 3, 4), (0, 1, 2, 4, 3), (0, 3, 4, 1, 2)):
         np.testing.assert_allclose(V, V.transpose(axes), atol=1e-13)
     a, b = np.triu_indices(3)
@@ -98,7 +92,7 @@ def test_symmetries_and_positivity():
         matrix = V[layer][a, b][:, a, b]
         assert np.linalg.eigvalsh(matrix).min() > -1e-9 * np.trace(matrix)
     order = [2, 0, 1]
-    permuted = four_point_vertex(MLP([4, 12, 18, 3], "gelu", 0.1, 1.6), x[order])
+    permuted = predict(MLP([4, 12, 18, 3], "gelu", 0.1, 1.6), x[order], ("V",))["V"]
     chosen = V[:, order][:, :, order][:, :, :, order][..., order]
     np.testing.assert_allclose(permuted, chosen, rtol=1e-6, atol=1e-10)
 
@@ -110,17 +104,17 @@ def test_rescaling_the_inputs_of_a_scale_invariant_network():
     np.testing.assert_allclose(large["V"], 81 * small["V"], rtol=1e-8)
 
 
-def test_three_functions_and_requests():
+def test_each_tensor_by_itself_and_requests():
     network = MLP([4, 12, 18, 3], "sin", 0.1, 1.0)
     result = predict(network, X, ("K", "Theta"))
     assert result.regime.order == "∞"
-    np.testing.assert_array_equal(result["K"], kernel(network, X))
     full = predict(network, X)
-    np.testing.assert_array_equal(full["V"], four_point_vertex(network, X))
-    np.testing.assert_array_equal(full["G1"], metric_correction(network, X))
+    np.testing.assert_array_equal(result["K"], full["K"])
+    np.testing.assert_array_equal(full["V"], predict(network, X, ("V",))["V"])
+    np.testing.assert_array_equal(full["G1"], predict(network, X, "G1")["G1"])
     with pytest.raises(InvalidValueError, match="tensors"):
         predict(network, X, ("W",))
-    with pytest.raises(InvalidValueError, match="this prediction holds K, Theta"):
+    with pytest.raises(InvalidValueError, match="this result holds K, Theta"):
         _ = result.metric
 
 
@@ -132,7 +126,7 @@ def test_too_many_samples_for_the_vertex_are_refused_in_one_line():
 
 def test_a_jump_has_a_kernel_and_nothing_else():
     network = MLP([4, 12, 12, 1], "step", 0.0, 1.0)
-    K = kernel(network, X)
+    K = predict(network, X, ("K",))["K"]
     angle = np.arccos(K[0, 0, 1] / np.sqrt(K[0, 0, 0] * K[0, 1, 1]))
     off = 0.5 - angle / (2 * np.pi)
     np.testing.assert_allclose(K[1], [[0.5, off], [off, 0.5]], rtol=1e-10)

@@ -49,6 +49,46 @@ def test_equals_the_recursion_from_two_sample_averages(name):
         np.testing.assert_allclose(result.Theta[layer], theta, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("skip", [0.6, [-0.9, 0.0], [1.3, -0.4]])
+@pytest.mark.parametrize("name", ["tanh", "elu", "relu2", "hardtanh", "gelu", "relu", "erf"])
+def test_skips_equal_the_recursion_from_two_sample_averages(name, skip):
+    """K' = C_b + C_W⟨σσ⟩ + γ²K (B.11), Θ' = λ_b + λ_W⟨σσ⟩ + (C_W⟨σ'σ'⟩ + γ²)Θ, matrix by matrix."""
+    x = np.random.default_rng(3).standard_normal((7, 5))
+    x[5] = x[0]
+    x[6] = 0.0
+    network = MLP(
+        [5, 9, 9, 9, 2], name, [0.1, 0.2, 0.3, 0.0], [0.9, 0.5, 0.8, 0.4], 0.3, 0.7, skip=skip
+    )
+    result = frozen_kernels(network, x)
+    gram = x @ x.T / 5
+    K, theta = 0.1 + 0.9 * gram, 0.3 + 0.7 * gram
+    for layer in range(1, 4):
+        value = two_point_matrix(network.activation, K)
+        slope = two_point_matrix(network.activation, K, 1, 1)
+        gamma2 = network.skip_of_layers[layer] ** 2
+        theta = 0.3 + 0.7 * value + (network.C_W[layer] * slope + gamma2) * theta
+        K = network.C_b[layer] + network.C_W[layer] * value + gamma2 * K
+        np.testing.assert_allclose(result.K[layer], K, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(result.Theta[layer], theta, rtol=1e-11, atol=1e-12)
+
+
+def test_skips_of_a_jump_and_of_many_samples():
+    """K of a step function keeps its skip, Θ does not exist; tiles beyond the first have skips."""
+    step = MLP([2, 5, 5, 5, 1], "step", 0.1, 1.0, skip=0.5)
+    kernels = frozen_kernels(step, np.eye(2))
+    value = two_point_matrix(step.activation, kernels.K[1])
+    np.testing.assert_allclose(kernels.K[2], 0.1 + value + 0.25 * kernels.K[1], rtol=1e-12)
+    assert np.all(np.isinf(np.diagonal(kernels.Theta[-1])))
+    x = np.random.default_rng(2).standard_normal((150, 3))
+    network = MLP([3, 9, 9, 9, 1], "arctan", 0.1, 1.0, skip=[0.7, -0.3])
+    full, few = frozen_kernels(network, x), frozen_kernels(network, x[[0, 70, 149]])
+    chosen = np.ix_(range(4), [0, 70, 149], [0, 70, 149])
+    np.testing.assert_allclose(full.K[chosen], few.K, rtol=1e-12)
+    np.testing.assert_allclose(full.Theta[chosen], few.Theta, rtol=1e-12)
+    with pytest.raises(NonFiniteError, match=r"at layer 2.* of 61: .*use fewer blocks"):
+        frozen_kernels(MLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, skip=1e4), x)
+
+
 def test_many_samples_use_several_tiles_and_stay_symmetric():
     x = np.random.default_rng(2).standard_normal((150, 3))
     network = MLP([3, 9, 9, 1], "arctan", 0.1, 1.0)

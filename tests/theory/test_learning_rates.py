@@ -6,15 +6,26 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.criticality._one_input_tangents import network_tangents
-from dynagram.theory.criticality._rates import depth_scaled_rates, network_shares, ntk_shares
+from dynagram.theory.criticality import (
+    critical_initialisation,
+    depth_scaled_rates,
+    ntk_shares,
+    single_input_tangents,
+)
 
 
 def shares_of(name, depth, lambda_b, lambda_W, mean_square=1.0):
     point = critical_initialisation(name)
     return ntk_shares(
-        name, mean_square, depth, C_b=point.C_b, C_W=point.C_W, lambda_b=lambda_b, lambda_W=lambda_W
+        MLP(
+            [1] * (depth + 1),
+            name,
+            C_b=point.C_b,
+            C_W=point.C_W,
+            lambda_b=lambda_b,
+            lambda_W=lambda_W,
+        ),
+        mean_square,
     )
 
 
@@ -65,9 +76,10 @@ def test_formal_solution_is_the_recursion(name):
         (0.4, 0.0, 1.2, 0.8, 0.3), (0.9, 1.4, 0.0, 0.6, 1.7),
     )  # fmt: skip
     x = np.array([[0.5, -1.0, 0.3], [1.4, 0.2, -0.6]])
-    shares = network_shares(network, x)
+    squares = np.mean(x**2, axis=1)
+    shares = ntk_shares(network, squares)
     total = np.sum(shares.bias + shares.weight, axis=0)
-    np.testing.assert_allclose(total, network_tangents(network, x).Theta[-1], rtol=1e-13)
+    np.testing.assert_allclose(total, single_input_tangents(network, squares).Theta[-1], rtol=1e-13)
     assert np.all(shares.weight[2] == 0.0)
     np.testing.assert_array_equal(shares.chain_rule[-1], 1.0)
 
@@ -79,7 +91,7 @@ def test_formal_solution_is_the_recursion(name):
 )  # fmt: skip
 def test_chain_rule_variance(name, C_b, C_W, wanted):
     """E Σ_j (dz^(6)_i/dz^(1)_j)² (9.93), which networks of width 64 confirmed."""
-    shares = ntk_shares(name, 1.0, 6, C_b=C_b, C_W=C_W)
+    shares = ntk_shares(MLP([1] * 7, name, C_b=C_b, C_W=C_W), 1.0)
     assert shares.chain_rule[0] == pytest.approx(wanted, abs=6e-5)
 
 
@@ -131,4 +143,4 @@ def test_words_and_refusals():
     with pytest.raises(InvalidValueError, match="lambda_W = -1.0"):
         depth_scaled_rates("relu", 3, lambda_W=-1.0)
     with pytest.raises(InvalidValueError, match="the NTK does not exist"):
-        ntk_shares("step", 1.0, 3, C_b=0.0, C_W=1.0)
+        ntk_shares(MLP([1] * 4, "step", C_b=0.0, C_W=1.0), 1.0)

@@ -1,4 +1,4 @@
-"""U, V^{1}, G^{2} against printed numbers, one input, exact networks, autodiff and an ensemble."""
+"""κ₃, V^{1}, G^{2} against printed numbers, one input, exact networks, autodiff and an ensemble."""
 
 from itertools import product
 
@@ -9,7 +9,7 @@ import pytest
 
 from dynagram._pairs import pair_indices
 from dynagram.activations import activation, registered
-from dynagram.ensembles.initial._metric import measure_kernels
+from dynagram.ensembles import simulate
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
@@ -27,7 +27,7 @@ SMOOTH = [
     if activation(name).is_smooth and not activation(name).growth and name not in ALIASES
 ]
 
-# Per (σ, C_b, C_W): rows of layer, K, V, G1, U, V1, G2 of one input, K^(1) = 1, equal widths.
+# Per (σ, C_b, C_W): rows of layer, K, V, G1, κ₃, V1, G2 of one input, K^(1) = 1, equal widths.
 PRINTED = {
     ("tanh", 0.0, 1.0): [
         (2, 0.394294490, 0.09752374, 0, 0.0100808, 0, 0),
@@ -64,7 +64,7 @@ def test_the_printed_table(case):
     hidden = PRINTED[case][-1][0] - 1
     variances = {"C_b": [0.0] + [C_b] * hidden, "C_W": [1.0] + [C_W] * hidden}
     result = next_order(MLP([2] + [10] * hidden + [1], name, **variances), np.ones((1, 2)))
-    tensors = (result.K, result.V, result.G1, result.U, result.V1, result.G2)
+    tensors = (result.K, result.V, result.G1, result.six_point, result.V1, result.G2)
     units = (1e-9, 1e-8, 1e-8, 1e-7, 1e-7, 1e-7)  # the last digit printed
     for layer, *numbers in PRINTED[case]:
         for tensor, expected, unit in zip(tensors, numbers, units, strict=True):
@@ -79,7 +79,7 @@ def test_the_printed_numbers_of_two_inputs():
     found += [fourth[0, 1, 0, 1], fourth[0, 0, 1, 1]]
     np.testing.assert_allclose(found, [0.02817, 0.56545, 0.69675, 0.39023, 0.04988], atol=5.01e-6)
     result = next_order(MLP([4, 24, 36, 18, 1], "tanh", C_b=0.15, C_W=1.6), TWO)
-    assert abs(result.U[3, 0, 0, 0, 0, 0, 0] - 0.07959) < 5.01e-6
+    assert abs(result.six_point[3, 0, 0, 0, 0, 0, 0] - 0.07959) < 5.01e-6
 
 
 @pytest.mark.parametrize("name", SMOOTH)
@@ -89,9 +89,9 @@ def test_one_input_is_the_scalar_recursion(name):
     net = MLP([4, 8, 12, 6, 1], name, C_b=C_b, C_W=C_W)
     result = next_order(net, 0.5 * TWO)
     K1 = np.diagonal(result.K[0]).copy()
-    flow = single_input(name, K1, 4, C_b=C_b, C_W=C_W, widths=net.widths, next_order=True)
+    flow = single_input(MLP(net.widths, name, C_b=C_b, C_W=C_W), K1, next_order=True)
     pairs = [
-        (np.einsum("laaaaaa->la", result.U), flow.U),
+        (np.einsum("laaaaaa->la", result.six_point), flow.six_point),
         (np.einsum("laaaa->la", result.V1), flow.V1),
         (np.einsum("laa->la", result.G2), flow.G2),
         (np.einsum("laaaa->la", result.V), flow.V),
@@ -103,14 +103,14 @@ def test_one_input_is_the_scalar_recursion(name):
 
 
 def test_deep_linear_networks():
-    """Exact at any width: V + V^{1}/n and U are the first terms of n(M − GG) and n²κ₃."""
+    """Exact at any width: V + V^{1}/n and κ₃ are the first terms of n(M − GG) and n²κ₃."""
     equal = MLP([4, 9, 9, 9, 9, 1], "linear", C_b=0.0, C_W=1.0)
     result = next_order(equal, THREE)
     K, layers = result.K, np.arange(1, 6)
     diagonal = np.einsum("laa->la", K)
-    U, V1 = np.einsum("laaaaaa->la", result.U), np.einsum("laaaa->la", result.V1)
+    six, V1 = np.einsum("laaaaaa->la", result.six_point), np.einsum("laaaa->la", result.V1)
     factor = 4.0 * (layers - 1) * (3 * layers - 4)
-    np.testing.assert_allclose(U, factor[:, None] * diagonal**3, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(six, factor[:, None] * diagonal**3, rtol=1e-9, atol=1e-12)
     factor = 2.0 * (layers - 1) * (layers - 2)
     np.testing.assert_allclose(V1, factor[:, None] * diagonal**2, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(result.G2, 0.0, atol=1e-12)
@@ -122,7 +122,7 @@ def test_deep_linear_networks():
         G = result.K
         exact = n * (linear_four_point(net, TWO) - np.einsum("lab,lcd->labcd", G, G))
         third = n[:, :, 0, 0, 0] ** 2 * exact_metric(net, TWO, 3).cumulants[:, :, 2]
-        six = np.einsum("laaaaaa->la", result.U)
+        six = np.einsum("laaaaaa->la", result.six_point)
         remainders.append([exact - result.vertex, third - six])
     for coarse, fine, order in zip(*remainders, (4.0, 2.0), strict=True):
         large = np.abs(coarse) > 1e-3 * np.max(np.abs(coarse))
@@ -143,7 +143,7 @@ def test_samples_can_be_left_out_and_permuted():
     three = next_order(net, THREE)
     for keep in ([0, 1], [2, 0], [1]):
         fewer = next_order(net, THREE[keep])
-        for name, axes in (("U", 6), ("V1", 4), ("G2", 2)):
+        for name, axes in (("six_point", 6), ("V1", 4), ("G2", 2)):
             part = getattr(three, name)[np.ix_(range(4), *[keep] * axes)]
             scale = np.max(np.abs(part), axis=tuple(range(1, axes + 1)), keepdims=True)
             error = np.abs(getattr(fewer, name) - part) / np.maximum(scale, 1e-300)
@@ -152,9 +152,9 @@ def test_samples_can_be_left_out_and_permuted():
 
 def test_symmetries():
     result = next_order(MLP([4, 8, 12, 6, 1], "gelu", C_b=0.1, C_W=1.9), TWO)
-    U, V1 = result.U, result.V1
+    six, V1 = result.six_point, result.V1
     for axes in ([0, 2, 1, 3, 4, 5, 6], [0, 3, 4, 1, 2, 5, 6], [0, 1, 2, 5, 6, 3, 4]):
-        np.testing.assert_allclose(U, U.transpose(axes), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(six, six.transpose(axes), rtol=1e-12, atol=1e-12)
     for axes in ([0, 2, 1, 3, 4], [0, 1, 2, 4, 3], [0, 3, 4, 1, 2]):
         np.testing.assert_allclose(V1, V1.transpose(axes), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(result.G2, result.G2.transpose(0, 2, 1), rtol=1e-12)
@@ -165,7 +165,7 @@ def test_repeated_opposite_and_zero_inputs():
     net = MLP([4, 8, 12, 6, 1], "tanh", C_b=0.0, C_W=1.6)
     two = next_order(net, TWO)
     repeated = next_order(net, TWO[[0, 1, 0]])
-    for name in ("U", "V1", "G2"):
+    for name in ("six_point", "V1", "G2"):
         axes = getattr(two, name).ndim - 1
         written = getattr(two, name)[np.ix_(range(4), *[[0, 1, 0]] * axes)]
         np.testing.assert_allclose(getattr(repeated, name), written, rtol=1e-9, atol=1e-12)
@@ -179,8 +179,10 @@ def test_repeated_opposite_and_zero_inputs():
         rtol=1e-9, atol=1e-12,
     )  # fmt: skip
     zero = next_order(net, np.stack([TWO[0], np.zeros(4)]))
-    np.testing.assert_allclose(zero.U[:, 0, 0, 0, 0, 0, 0], one.U.ravel(), rtol=1e-9)
-    assert np.max(np.abs(zero.U[:, 0, 0, 0, 0, 0, 1])) == 0.0
+    np.testing.assert_allclose(
+        zero.six_point[:, 0, 0, 0, 0, 0, 0], one.six_point.ravel(), rtol=1e-9
+    )
+    assert np.max(np.abs(zero.six_point[:, 0, 0, 0, 0, 0, 1])) == 0.0
     assert np.max(np.abs(zero.G2[:, 1])) == 0.0
 
 
@@ -223,16 +225,14 @@ def test_an_ensemble_sees_the_next_order():
     """Narrow networks: V^{1} is many standard errors, what is left beyond it about one."""
     net = MLP([4, 8, 12, 6, 1], "tanh", C_b=0.15, C_W=1.6)
     theory = next_order(net, TWO)
-    found = measure_kernels(net, TWO, members=400_000, seed=2, tensors=("G", "V"))
-    assert found.G is not None
-    assert found.V is not None
-    assert compare(theory.metric[:3], _layers(found.G, 3)).ok()
-    assert compare(theory.vertex[:3], _layers(found.V, 3)).ok()
-    assert not compare(theory.V[:3], _layers(found.V, 3)).ok(10.0)
-    second = MLP([4, 5, 1], "tanh", C_b=0.15, C_W=1.6)  # U of layer 2 is exact
-    measured = measure_kernels(second, TWO, members=400_000, seed=3, tensors=("U",))
-    assert measured.U is not None
-    assert compare(next_order(second, TWO).U, measured.U).ok()
+    found = simulate(net, TWO, ("K", "V"), members=400_000, seed=2)
+    K, V = (_layers(found.estimate(name), 3) for name in ("K", "V"))
+    assert compare(theory.metric[:3], K).ok()
+    assert compare(theory.vertex[:3], V).ok()
+    assert not compare(theory.V[:3], V).ok(10.0)
+    second = MLP([4, 5, 1], "tanh", C_b=0.15, C_W=1.6)  # κ₃ of layer 2 is exact
+    measured = simulate(second, TWO, ("six_point",), members=400_000, seed=3)
+    assert compare(next_order(second, TWO).six_point, measured.estimate("six_point")).ok()
 
 
 def _layers(estimate, count):

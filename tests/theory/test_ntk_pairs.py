@@ -8,13 +8,15 @@ from dynagram.errors import InvalidValueError
 from dynagram.gaussian._two_point import two_point_matrix
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.criticality import critical_initialisation, from_gamma, to_gamma
-from dynagram.theory.criticality._one_input_tangents import network_tangents
-from dynagram.theory.criticality._rates import depth_scaled_rates
-from dynagram.theory.criticality._two_input_tangents import (
+from dynagram.theory.criticality import (
     angle_ntk,
+    critical_initialisation,
+    depth_scaled_rates,
+    from_gamma,
     gamma_ntk,
+    single_input_tangents,
     small_separation_ntk,
+    to_gamma,
 )
 
 HYPER = {
@@ -62,7 +64,10 @@ def test_small_separations_are_second_order_accurate(name):
         step = size * DIRECTION
         exact = gamma_ntk(network, np.stack([X + step / 2, X - step / 2]))
         flow = small_separation_ntk(
-            name, X @ X / 3, 6, **HYPER, along=float(X @ step / 3), distance=float(step @ step / 3)
+            MLP([1] * 7, name, **HYPER),
+            X @ X / 3,
+            along=float(X @ step / 3),
+            distance=float(step @ step / 3),
         )
         pairs = [
             (exact.Theta[:, 0] - flow.Theta_midpoint, flow.Theta_0),
@@ -81,9 +86,9 @@ def test_small_separations_are_second_order_accurate(name):
 
 def test_midpoint_is_the_single_input_ntk():
     network = MLP(WIDTHS, "gelu", **HYPER)
-    flow = small_separation_ntk("gelu", X @ X / 3, 6, **HYPER)
+    flow = small_separation_ntk(MLP([1] * 7, "gelu", **HYPER), X @ X / 3)
     np.testing.assert_allclose(
-        flow.Theta_midpoint, network_tangents(network, X[None]).Theta[:, 0], rtol=1e-13
+        flow.Theta_midpoint, single_input_tangents(network, X @ X / 3).Theta, rtol=1e-13
     )
     for part in (flow.Theta_0, flow.Theta_1, flow.Theta_2):
         np.testing.assert_array_equal(part, 0.0)
@@ -98,7 +103,10 @@ def test_a_jump_of_curvature_is_allowed():
         step = size * DIRECTION
         exact = gamma_ntk(network, np.stack([X + step / 2, X - step / 2])).Theta[-1, 2]
         flow = small_separation_ntk(
-            "elu", X @ X / 3, 3, **hyper, along=float(X @ step / 3), distance=float(step @ step / 3)
+            MLP([1] * 4, "elu", **hyper),
+            X @ X / 3,
+            along=float(X @ step / 3),
+            distance=float(step @ step / 3),
         )
         left.append(exact / flow.Theta_2[-1] - 1.0)
     assert left[0] / left[1] == pytest.approx(2.0, rel=0.02)
@@ -115,9 +123,17 @@ def test_distance_law_with_depth_scaled_rates(sigma, wanted):
     point, rates = critical_initialisation(sigma), depth_scaled_rates(sigma, depth, b, W)
     p, a1 = point.exponents.p_perpendicular, point.constants.a1
     flow = small_separation_ntk(
-        sigma, 1.0, depth, C_b=0.0, C_W=point.C_W, lambda_b=rates.lambda_b, lambda_W=rates.lambda_W,
+        MLP(
+            [1] * (depth + 1),
+            sigma,
+            C_b=0.0,
+            C_W=point.C_W,
+            lambda_b=rates.lambda_b,
+            lambda_W=rates.lambda_W,
+        ),
+        1.0,
         distance=4.0,
-    )  # fmt: skip
+    )
     X_ = b + W / point.C_W / -a1
     curvature = 4.0 * -a1 * (1.0 - p)  # (σ₂/σ₁)²
     delta = flow.K_2[-1] * depth**p
@@ -133,7 +149,9 @@ def test_uniform_rates_need_the_curvature_term():
     """The printed (10.80) has λ_W only; the recursion has 1 + 1/0.6 times that for tanh."""
     depth = 20_000
     flow = small_separation_ntk(
-        "tanh", 1.0, depth, C_b=0.0, C_W=1.0, lambda_b=1.0, lambda_W=0.6, distance=4.0
+        MLP([1] * (depth + 1), "tanh", C_b=0.0, C_W=1.0, lambda_b=1.0, lambda_W=0.6),
+        1.0,
+        distance=4.0,
     )
     delta = flow.K_2[-1] * depth
     assert flow.Theta_2[-1] / (0.6 * delta) == pytest.approx(2.6664, abs=2e-3)
@@ -144,12 +162,14 @@ def test_finite_angle(name):
     """Against the general two-input kernels off criticality, at unequal norms."""
     x = np.stack([X, [-0.4, 1.1, 0.6]])
     network = MLP(WIDTHS, name, **HYPER)
-    pair = angle_ntk(name, x @ x.T / 3, 6, **HYPER)
+    pair = angle_ntk(MLP([1] * 7, name, **HYPER), x @ x.T / 3)
     general = frozen_kernels(network, x)
     np.testing.assert_allclose(pair.K, general.K, rtol=1e-12)
     np.testing.assert_allclose(pair.Theta[:, 0, 1], general.Theta[:, 0, 1], rtol=1e-12)
     diagonal = np.einsum("laa->la", pair.Theta)
-    np.testing.assert_allclose(diagonal, network_tangents(network, x).Theta, rtol=1e-12)
+    np.testing.assert_allclose(
+        diagonal, single_input_tangents(network, np.mean(x**2, axis=1)).Theta, rtol=1e-12
+    )
 
 
 def test_angle_between_features_tends_to_a_quarter():
@@ -157,7 +177,8 @@ def test_angle_between_features_tends_to_a_quarter():
     gram = np.array([[1.0, np.cos(1.0)], [np.cos(1.0), 1.0]])
     for rates in ((1.0, 1.0), (0.2, 3.0)):
         pair = angle_ntk(
-            "relu", gram, 10_000, C_b=0.0, C_W=2.0, lambda_b=rates[0], lambda_W=rates[1]
+            MLP([1] * (10_000 + 1), "relu", C_b=0.0, C_W=2.0, lambda_b=rates[0], lambda_W=rates[1]),
+            gram,
         )
         assert pair.cosine[[999, 9999]] == pytest.approx([0.2539, 0.25048], abs=6e-5)
         assert pair.psi[-1] * 10_000 / (3 * np.pi) == pytest.approx(1.0, abs=2e-3)
@@ -166,19 +187,22 @@ def test_angle_between_features_tends_to_a_quarter():
 def test_deep_linear_angle():
     """(10.98), exact at every depth."""
     gram = np.array([[1.0, 0.3], [0.3, 1.0]])
-    pair = angle_ntk("linear", gram, 30, C_b=0.0, C_W=1.0, lambda_b=0.4, lambda_W=1.5)
+    pair = angle_ntk(MLP([1] * 31, "linear", C_b=0.0, C_W=1.0, lambda_b=0.4, lambda_W=1.5), gram)
     np.testing.assert_allclose(pair.cosine, (0.4 + 1.5 * 0.3) / 1.9, rtol=1e-13)
 
 
 def test_refusals():
     given = {"C_b": 0.0, "C_W": 1.0}
     with pytest.raises(InvalidValueError, match="use angle_ntk or gamma_ntk"):
-        small_separation_ntk("relu", 1.0, 3, **given)
+        small_separation_ntk(MLP([1] * 4, "relu", **given), 1.0)
     with pytest.raises(InvalidValueError, match="expected two rows"):
         gamma_ntk(MLP((2, 3, 1), "tanh", 0.0, 1.0), np.eye(2)[:1])
     with pytest.raises(InvalidValueError, match="expected a scale-invariant activation"):
-        angle_ntk("tanh", np.eye(2), 3, **given)
+        angle_ntk(MLP([1] * 4, "tanh", **given), np.eye(2))
     with pytest.raises(InvalidValueError, match="eigenvalues of gram"):
-        angle_ntk("relu", np.array([[1.0, 2.0], [2.0, 1.0]]), 3, **given)
-    with pytest.raises(InvalidValueError, match="C_W = 0.0: must be > 0"):
-        small_separation_ntk("tanh", 1.0, 3, C_b=0.5, C_W=0.0)
+        angle_ntk(MLP([1] * 4, "relu", **given), np.array([[1.0, 2.0], [2.0, 1.0]]))
+    skips = {**given, "skip": 0.5}
+    with pytest.raises(InvalidValueError, match="for networks without skips only"):
+        small_separation_ntk(MLP([1] * 4, "tanh", **skips), 1.0)
+    with pytest.raises(InvalidValueError, match="for networks without skips only"):
+        angle_ntk(MLP([1] * 4, "relu", **skips), np.eye(2))

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.theory.criticality import critical_initialisation
-from dynagram.theory.criticality._one_input_tangents import single_input_tangents
-from dynagram.theory.criticality._tangent_laws import (
+from dynagram.networks import MLP
+from dynagram.theory.criticality import (
+    critical_initialisation,
     dimensionless_ratios,
     off_critical_ntk,
     ratio_laws,
     scale_invariant_tangents,
+    single_input_tangents,
     tangent_laws,
 )
 
@@ -35,9 +36,16 @@ def at_depth_scaled_rates(name, depth, lambda_b, lambda_W, mean_square=1.0):
     point = critical_initialisation(sigma)
     p, layers = point.exponents.p_perpendicular, np.arange(1.0, depth + 1.0)
     return single_input_tangents(
-        sigma, mean_square, depth, C_b=0.0, C_W=point.C_W,
-        lambda_b=lambda_b * layers**-p, lambda_W=lambda_W * layers ** (1.0 - p),
-    )  # fmt: skip
+        MLP(
+            [1] * (depth + 1),
+            sigma,
+            C_b=0.0,
+            C_W=point.C_W,
+            lambda_b=lambda_b * layers**-p,
+            lambda_W=lambda_W * layers ** (1.0 - p),
+        ),
+        mean_square,
+    )
 
 
 def limit(flow, law, part):
@@ -54,7 +62,9 @@ def limit(flow, law, part):
 def test_scale_invariant_closed_forms(name):
     C_W, layers = critical_initialisation(name).C_W, np.arange(1.0, 60.0)
     K = 0.7 * C_W
-    flow = single_input_tangents(name, 0.7, 59, C_b=0.0, C_W=C_W, lambda_b=0.8, lambda_W=1.3)
+    flow = single_input_tangents(
+        MLP([1] * 60, name, C_b=0.0, C_W=C_W, lambda_b=0.8, lambda_W=1.3), 0.7
+    )
     exact = scale_invariant_tangents(name, layers, K=K, lambda_b=0.8, lambda_W=1.3)
     assert set(exact) == {"Theta", *"VDFBAPQ"} | (set("RSTU") if name == "linear" else set())
     for part, values in exact.items():
@@ -71,7 +81,8 @@ def test_deep_linear_at_equivalent_rates():
     """(∞.47), (∞.48) as printed, with λ̃/L."""
     depth, b, W, K = 20, 0.6, 1.1, 0.9
     flow = single_input_tangents(
-        "linear", K, depth, C_b=0.0, C_W=1.0, lambda_b=b / depth, lambda_W=W / depth
+        MLP([1] * (depth + 1), "linear", C_b=0.0, C_W=1.0, lambda_b=b / depth, lambda_W=W / depth),
+        K,
     )
     layers = np.arange(1.0, depth + 1.0)
     common = layers**2 * (layers**2 - 1) / (12 * depth**3) * (b + W * K) * W
@@ -81,7 +92,9 @@ def test_deep_linear_at_equivalent_rates():
 
 @pytest.mark.parametrize("C_W", [0.6, 2.0, 2.0 + 1e-9, 3.1])
 def test_off_critical_ntk(C_W):
-    flow = single_input_tangents("relu", 0.4, 40, C_b=0.0, C_W=C_W, lambda_b=0.3, lambda_W=1.7)
+    flow = single_input_tangents(
+        MLP([1] * 41, "relu", C_b=0.0, C_W=C_W, lambda_b=0.3, lambda_W=1.7), 0.4
+    )
     law = off_critical_ntk(
         "relu", np.arange(1.0, 41.0), K1=0.4 * C_W, C_W=C_W, lambda_b=0.3, lambda_W=1.7
     )
@@ -186,6 +199,6 @@ def test_refusals():
         tangent_laws("tanh", K=1.0)
     with pytest.raises(InvalidValueError, match="expected a scale-invariant activation"):
         off_critical_ntk("tanh", np.ones(1), K1=1.0, C_W=1.0)
-    flow = single_input_tangents("tanh", 0.0, 3, C_b=0.0, C_W=1.0)
+    flow = single_input_tangents(MLP([1] * 4, "tanh", C_b=0.0, C_W=1.0), 0.0)
     with pytest.raises(InvalidValueError, match="both > 0 in every layer"):
         dimensionless_ratios(flow)

@@ -12,8 +12,8 @@ from dynagram.theory.criticality import (
     parallel_susceptibility,
     perpendicular_source,
     perpendicular_susceptibility,
+    single_input_tangents,
 )
-from dynagram.theory.criticality._one_input_tangents import network_tangents, single_input_tangents
 
 LAYERS = np.arange(1, 51)
 CRITICAL = {"C_b": 0.0, "lambda_b": 0.8 / LAYERS, "lambda_W": 1.5, "C_W": 1.0}
@@ -72,7 +72,7 @@ def rows(table):
 
 @pytest.mark.parametrize("name", CASES)
 def test_golden_numbers_at_depth(name):
-    flow = single_input_tangents(name, 1.0, 50, **CASES[name])
+    flow = single_input_tangents(MLP([1] * 51, name, **CASES[name]), 1.0)
     for _, layer, *values in (row for row in rows(GOLDEN) if row[0] == name):
         got = [getattr(flow, part)[int(layer) - 1] for part in ("K", "Theta", *"VDFBA")]
         np.testing.assert_allclose(got, np.array(values, dtype=float), rtol=7e-8)
@@ -85,7 +85,7 @@ def test_golden_numbers_at_unequal_widths(name):
         (4, 64, 128, 192, 1), name, (0.1, 0.2, 0.05, 0.1), C_W,
         (0.5, 1.2, 0.3, 0.8), (1.3, 0.6, 0.9, 1.1),
     )  # fmt: skip
-    flow = network_tangents(network, TWO_INPUTS)
+    flow = single_input_tangents(network, np.mean(np.square(TWO_INPUTS), axis=1))
     for _, layer, *entries in (row for row in rows(UNEQUAL) if row[0] == name):
         for part, first, second in zip(*[iter(entries)] * 3, strict=True):
             wanted = [float(first), float(second)]
@@ -98,9 +98,16 @@ def test_golden_numbers_at_unequal_widths(name):
 def test_golden_differentials(name):
     x = np.array([1.0, -0.4, 0.7])
     flow = single_input_tangents(
-        name, x @ x / 3, 4, C_b=(0.10, 0.20, 0.15, 0.05), C_W=(1.1, 1.3, 0.9, 1.2),
-        lambda_b=(0.3, 0.5, 0.2, 0.4), lambda_W=(0.7, 0.6, 0.9, 0.8),
-    )  # fmt: skip
+        MLP(
+            [1] * 5,
+            name,
+            C_b=(0.10, 0.20, 0.15, 0.05),
+            C_W=(1.1, 1.3, 0.9, 1.2),
+            lambda_b=(0.3, 0.5, 0.2, 0.4),
+            lambda_W=(0.7, 0.6, 0.9, 0.8),
+        ),
+        x @ x / 3,
+    )
     for _, layer, *entries in (row for row in rows(THIRD) if row[0] == name):
         for part, value in zip(*[iter(entries)] * 2, strict=True):
             assert getattr(flow, part)[int(layer) - 1] == pytest.approx(float(value), abs=5.1e-9)
@@ -117,9 +124,16 @@ def test_golden_dntk_at_unequal_widths(name, wanted):
     """P and Q with hidden widths n, 2n, n, which networks of that shape confirmed."""
     x = np.array([1.0, 0.5, -0.7])
     flow = single_input_tangents(
-        name, x @ x / 3, 4, C_b=(0.2, 0.1, 0.15, 0.05), C_W=(1.3, 1.5, 1.2, 1.4),
-        lambda_b=(0.7, 0.4, 0.5, 0.3), lambda_W=(0.9, 1.1, 0.8, 1.2), widths=(3, 9, 18, 9, 2),
-    )  # fmt: skip
+        MLP(
+            (3, 9, 18, 9, 2),
+            name,
+            C_b=(0.2, 0.1, 0.15, 0.05),
+            C_W=(1.3, 1.5, 1.2, 1.4),
+            lambda_b=(0.7, 0.4, 0.5, 0.3),
+            lambda_W=(0.9, 1.1, 0.8, 1.2),
+        ),
+        x @ x / 3,
+    )
     assert flow.P is not None
     assert flow.Q is not None
     np.testing.assert_allclose(np.stack([flow.P, flow.Q], axis=1)[1:], wanted, atol=6e-7)
@@ -131,11 +145,18 @@ def test_every_layer_adds_its_own_inverse_width(name):
     shapes = np.array([[20, 50, 30], [70, 10, 40], [30, 30, 90], [15, 80, 25]])
     flows = [
         single_input_tangents(
-            name, 0.9, 4, C_b=(0.1, 0.2, 0.0, 0.3), C_W=(1.4, 1.2, 1.6, 1.1),
-            lambda_b=(0.5, 0.3, 0.8, 0.2), lambda_W=(0.7, 1.5, 0.4, 0.9), widths=(3, *shape, 2),
+            MLP(
+                (3, *shape, 2),
+                name,
+                C_b=(0.1, 0.2, 0.0, 0.3),
+                C_W=(1.4, 1.2, 1.6, 1.1),
+                lambda_b=(0.5, 0.3, 0.8, 0.2),
+                lambda_W=(0.7, 1.5, 0.4, 0.9),
+            ),
+            0.9,
         )
         for shape in shapes.tolist()
-    ]  # fmt: skip
+    ]
     for part in ("G1", "H1", *"VDFBAPQRSTU"):
         if getattr(flows[0], part) is not None:
             sizes = np.array([getattr(flow, part)[-1] for flow in flows]) / shapes[:, -1]
@@ -147,7 +168,9 @@ def test_every_layer_adds_its_own_inverse_width(name):
 def test_compact_forms_of_D_and_A(name):
     """(9.20), (9.21), which mix the layers, from helper functions of their own."""
     C_W, rate = 1.4, 0.6
-    flow = single_input_tangents(name, 0.8, 12, C_b=0.1, C_W=C_W, lambda_b=0.9, lambda_W=rate)
+    flow = single_input_tangents(
+        MLP([1] * 13, name, C_b=0.1, C_W=C_W, lambda_b=0.9, lambda_W=rate), 0.8
+    )
     K, Theta, V, D, A = flow.K[:-1], flow.Theta[:-1], flow.V[:-1], flow.D[:-1], flow.A[:-1]
     parallel = parallel_susceptibility(name, K, C_W)
     perpendicular = perpendicular_susceptibility(name, K, C_W)
@@ -173,10 +196,16 @@ def test_training_the_last_layer_only(name):
     """λ = C in the last layer, 0 below: the NTK is the kernel, and everything of order dz dz'."""
     C_b, C_W = (0.1, 0.2, 0.05, 0.3), (1.4, 1.2, 1.6, 1.1)
     flow = single_input_tangents(
-        name, 0.7, 4, C_b=C_b, C_W=C_W, lambda_b=(0.0, 0.0, 0.0, 0.3),
-        lambda_W=(0.0, 0.0, 0.0, 1.1),
-        widths=(3, 20, 50, 30, 2),
-    )  # fmt: skip
+        MLP(
+            (3, 20, 50, 30, 2),
+            name,
+            C_b=C_b,
+            C_W=C_W,
+            lambda_b=(0.0, 0.0, 0.0, 0.3),
+            lambda_W=(0.0, 0.0, 0.0, 1.1),
+        ),
+        0.7,
+    )
     for part, same in (("Theta", "K"), ("A", "V"), ("D", "V"), ("H1", "G1")):
         np.testing.assert_allclose(getattr(flow, part)[-1], getattr(flow, same)[-1], rtol=1e-12)
     for part in "BFPQRSTU":
@@ -194,8 +223,8 @@ def test_homogeneity_in_the_rates():
         "lambda_W": (1.0, 2.0, 0.5, 0.7),
     }
     doubled = {k: np.multiply(2.0, v) if "lambda" in k else v for k, v in given.items()}
-    one = single_input_tangents("gelu", 1.1, 4, **given)
-    two = single_input_tangents("gelu", 1.1, 4, **doubled)
+    one = single_input_tangents(MLP([1] * 5, "gelu", **given), 1.1)
+    two = single_input_tangents(MLP([1] * 5, "gelu", **doubled), 1.1)
     powers = {"K": 0, "V": 0, "G1": 0, "Theta": 1, "H1": 1, "D": 1, "F": 1}
     powers |= dict.fromkeys("ABPQ", 2) | dict.fromkeys("RSTU", 3)
     for part, power in powers.items():
@@ -205,10 +234,10 @@ def test_homogeneity_in_the_rates():
 def test_samples_are_independent_of_each_other():
     squares = np.array([[0.3, 1.0], [2.0, 0.0]])
     given = {"C_b": 0.0, "C_W": 1.5, "lambda_b": 0.4}
-    together = single_input_tangents("tanh", squares, 5, **given)
+    together = single_input_tangents(MLP([1] * 6, "tanh", **given), squares)
     assert together.U is not None
     assert together.U.shape == (5, 2, 2)
-    alone = single_input_tangents("tanh", 2.0, 5, **given)
+    alone = single_input_tangents(MLP([1] * 6, "tanh", **given), 2.0)
     for part in ("K", "Theta", "H1", *"VDFBAPQRSTU"):
         np.testing.assert_allclose(
             getattr(together, part)[:, 1, 0], getattr(alone, part), rtol=1e-11, atol=1e-14
@@ -218,7 +247,7 @@ def test_samples_are_independent_of_each_other():
 @pytest.mark.parametrize("name", ["tanh", "relu", "selu", "elu"])
 def test_a_zero_input_does_not_fluctuate(name):
     """With C_b = 0 its preactivations are 0: all tensors that hold a z vanish."""
-    flow = single_input_tangents(name, 0.0, 4, C_b=0.0, C_W=1.3, lambda_b=0.4)
+    flow = single_input_tangents(MLP([1] * 5, name, C_b=0.0, C_W=1.3, lambda_b=0.4), 0.0)
     for part in ("K", "V", "G1", *"DFPQ"):
         assert np.all(np.abs(getattr(flow, part)) < 1e-100), part
     assert flow.B[-1] > 0.1
@@ -226,11 +255,12 @@ def test_a_zero_input_does_not_fluctuate(name):
 
 def test_rounding_a_kink():
     """softplus(βz)/β → ReLU: P → 0 and the rest tends to the values at the kink, like 1/β."""
-    relu = single_input_tangents("relu", 1.0, 3, C_b=0.0, C_W=2.0)
+    relu = single_input_tangents(MLP([1] * 4, "relu", C_b=0.0, C_W=2.0), 1.0)
     errors = []
     for beta in (16.0, 32.0):
         smooth = single_input_tangents(
-            lambda z, beta=beta: jax.nn.softplus(beta * z) / beta, 1.0, 3, C_b=0.0, C_W=2.0
+            MLP([1] * 4, lambda z, beta=beta: jax.nn.softplus(beta * z) / beta, C_b=0.0, C_W=2.0),
+            1.0,
         )
         errors.append([getattr(smooth, k)[-1] - getattr(relu, k)[-1] for k in "PQDFBA"])
     first, second = np.array(errors)
@@ -239,17 +269,17 @@ def test_rounding_a_kink():
 
 def test_what_kinks_take_away():
     given = {"C_b": 0.0, "C_W": 1.0}
-    assert single_input_tangents("tanh", 1.0, 3, **given).missing == ()
+    assert single_input_tangents(MLP([1] * 4, "tanh", **given), 1.0).missing == ()
     for name in ("relu", "elu", "selu"):
-        flow = single_input_tangents(name, 1.0, 3, **given)
+        flow = single_input_tangents(MLP([1] * 4, name, **given), 1.0)
         assert flow.Q is not None
         assert flow.R is flow.S is flow.T is flow.U is None
         assert len(flow.missing) == 1
-    flow = single_input_tangents("hardtanh", 1.0, 3, **given)
+    flow = single_input_tangents(MLP([1] * 4, "hardtanh", **given), 1.0)
     assert flow.P is flow.Q is None
     assert np.all(np.isfinite(flow.A))
     assert "P, Q" in flow.missing[0]
-    relu = single_input_tangents("relu", 1.0, 3, **given)
+    relu = single_input_tangents(MLP([1] * 4, "relu", **given), 1.0)
     assert relu.P is not None
     assert np.all(relu.P == 0.0)
 
@@ -257,12 +287,10 @@ def test_what_kinks_take_away():
 def test_refusals():
     given = {"C_b": 0.0, "C_W": 1.0}
     with pytest.raises(InvalidValueError, match="the NTK does not exist"):
-        single_input_tangents("step", 1.0, 3, **given)
-    with pytest.raises(InvalidValueError, match="lambda_b = -1.0: a learning rate must be ≥ 0"):
-        single_input_tangents("tanh", 1.0, 3, **given, lambda_b=-1.0)
-    with pytest.raises(InvalidValueError, match="depth = 0"):
-        single_input_tangents("tanh", 1.0, 0, **given)
+        single_input_tangents(MLP([1] * 4, "step", **given), 1.0)
+    with pytest.raises(InvalidValueError, match="for networks without skips only"):
+        single_input_tangents(MLP([1] * 4, "tanh", **given, skip=0.5), 1.0)
     with pytest.raises(InvalidValueError, match="mean_square = -1.0"):
-        single_input_tangents("tanh", -1.0, 3, **given)
+        single_input_tangents(MLP([1] * 4, "tanh", **given), -1.0)
     with pytest.raises(NonFiniteError, match="of linear leaves float64 at layer 2"):
-        single_input_tangents("linear", 1.0, 4, **given, lambda_W=1e130)
+        single_input_tangents(MLP([1] * 5, "linear", **given, lambda_W=1e130), 1.0)

@@ -19,11 +19,13 @@ from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._demo import demo
 from dynagram.cli._escape import escape
-from dynagram.cli._forecast import forecast, plateaus
+from dynagram.cli._forecast import forecast
 from dynagram.cli._measure import measure
+from dynagram.cli._plateaus import plateaus
 from dynagram.cli._predict import predict
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
+from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.errors import DynagramError
 
@@ -71,6 +73,7 @@ for command in (
     predict,
     simulate,
     compare,
+    train,
     train_predict,
     measure,
     escape,

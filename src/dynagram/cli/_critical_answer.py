@@ -114,7 +114,8 @@ def _at_depth(
         if not 1 <= depth <= DEEPEST:
             raise InvalidValueError("--depth", depth, f"expected 1 to {DEEPEST}")
         C_b, C_W = variances
-        flow = single_input(sigma, C_b + C_W, depth, C_b=C_b, C_W=C_W)
+        network = MLP([1, *[width or 1] * (depth - 1), 1], sigma, C_b, C_W)
+        flow = single_input(network, C_b + C_W)
         K, V, squares = float(flow.K[-1]), float(flow.V[-1]), flow.perpendicular_gain
         found |= {
             "K": K,
@@ -123,7 +124,6 @@ def _at_depth(
             "perpendicular_gain": None if squares is None else float(squares[-1]),
         }
         if width is not None:
-            network = MLP([1, *[width] * (depth - 1), 1], sigma, C_b, C_W)
             kernel, vertex = flow.K[:, None, None], flow.V[:, None, None, None, None]
             # The second kernel stands for Θ, which is looked at only when its tensors are there.
             regime = tensor_regime(

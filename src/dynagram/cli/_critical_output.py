@@ -12,6 +12,7 @@ from rich.table import Table
 from dynagram.activations import Activation
 from dynagram.cli._critical_answer import Answer
 from dynagram.cli._output import console, print_list, short, tell
+from dynagram.networks import MLP
 from dynagram.report.prose._initialisation import (
     jax_lines,
     paragraph,
@@ -216,7 +217,7 @@ def draw(answer: Answer, depth: int | None, path: Path) -> None:
         C_b, C_W = variances
         layers = np.arange(1, (depth or 100) + 1)
         starts = np.array([0.3, 1.0, 3.0])
-        K = single_input(answer.sigma, starts, layers.size, C_b=C_b, C_W=C_W).K
+        K = single_input(MLP([1] * (layers.size + 1), answer.sigma, C_b, C_W), starts).K
         series = {f"starting at K = {k:g}": K[:, i] for i, k in enumerate(starts)}
         law = None
         if answer.given is None and answer.points[0].K_star == 0 and answer.points[0].exponents.p_0:

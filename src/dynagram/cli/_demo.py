@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from dynagram.cli._options import Members
-from dynagram.cli._output import progress_bar
 from dynagram.errors import InvalidValueError
 
 
@@ -20,6 +19,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the ensemble.")] = 0,
 ) -> None:
     """Write a report that shows theory and an ensemble of networks side by side."""
+    from dynagram.cli._output import progress_bar
     from dynagram.report._initialisation import default_network, initialisation_report
     from dynagram.results._files import write_atomically
 
@@ -28,7 +28,7 @@ def demo(
     except OSError as error:
         raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
     network, x = default_network()
-    with progress_bar("drawing networks", members) as progress:
+    with progress_bar("drawing networks") as progress:
         text = initialisation_report(network, x, members=members, seed=seed, progress=progress)
     page = write_atomically(output / "index.html", text.encode())
     size = len(text.encode())

@@ -1,16 +1,14 @@
-"""`dynagram forecast` and `dynagram plateaus`: when a plateau will end, and where plateaus were."""
+"""`dynagram forecast`: is this network on a plateau near a saddle, and when will it leave?"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
+from dynagram.cli._models import Batch, LayerNames, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, narrow_table, print_json, print_list, short
-from dynagram.errors import InvalidValueError
+from dynagram.cli._output import console, print_json, print_list
 
 if TYPE_CHECKING:
     from dynagram.theory.saddle._forecast import Forecast
@@ -19,27 +17,23 @@ else:
 
 
 def forecast(
-    weights: Annotated[
-        Path, typer.Argument(help="Weights: .npz, .safetensors or a PyTorch state dict.")
-    ],
-    data: Annotated[Path, typer.Option(help="A .npz file with inputs x and targets y.")],
+    weights: WeightsFile,
+    data: Batch,
     activation: ActivationName,
     lr: Annotated[float, typer.Option("--lr", help="The learning rate.")],
     momentum: Annotated[float, typer.Option(help="Of gradient descent with momentum.")] = 0.0,
     loss: Annotated[
         str,
         typer.Option(
-            help="What the rate belongs to: half (½ mean |f-y|²), mse (mean over samples and "
-            "outputs), book (½ sum over the batch)."
+            help="What the rate belongs to: mean (of squares over samples and outputs, as "
+            "torch.nn.MSELoss) or half-sum (½ sum over the batch)."
         ),
-    ] = "half",
+    ] = "mean",
     fraction: Annotated[
         float, typer.Option(help="Part of the small-signal fall that counts as escape.")
     ] = 0.5,
     factor: Annotated[float, typer.Option(help="Rescaling tried on every layer in turn.")] = 2.0,
-    layers: Annotated[
-        str | None, typer.Option(help="Names of the weight matrices in order, with commas.")
-    ] = None,
+    layers: LayerNames = None,
     as_json: Json = False,
 ) -> None:
     """Is this network on a plateau near a saddle, and when will it leave?
@@ -47,93 +41,20 @@ def forecast(
     Steps are counted from the given weights. The forecast ends where the loss has fallen half-way
     to the least loss of a linear map, unless --fraction says otherwise.
     """
-    from dynagram.data import load_batch
-    from dynagram.networks._weights import load_weights
-    from dynagram.theory.saddle._forecast import forecast as predicted
+    from dynagram.theory.saddle._forecast import forecast as predict_escape
+    from dynagram.training import GradientDescent, Optax, Training
 
-    x, y = load_batch(data, "--data")
-    names = None if layers is None else [name.strip() for name in layers.split(",")]
-    network = load_weights(weights, inputs=x.shape[1], layers=names)
-    answer = predicted(
-        network.params(), (x, y), activation, lr,
-        momentum=momentum, loss=loss, fraction=fraction, factor=factor,
-    )  # fmt: skip
+    algorithm = Optax("momentum", lr, momentum=momentum) if momentum else GradientDescent(lr)
+    training = Training(algorithm, loss=loss)
+    model, batch = load_model(weights, data, activation, layers, "0")
+    answer = predict_escape(model, batch, training, fraction=fraction, factor=factor)
     if as_json:
-        print_json(_as_json(answer))
+        print_json(answer.to_dict())
     else:
-        _print(answer, network.names)
+        _print(answer)
 
 
-def plateaus(
-    curve: Annotated[
-        Path, typer.Argument(help="Losses: .npy, or text with one number or step,loss a line.")
-    ],
-    fall: Annotated[
-        float, typer.Option(help="Largest part of the whole fall within a plateau.")
-    ] = 0.05,
-    contrast: Annotated[
-        float, typer.Option(help="How many times longer than the next such fall it lasts.")
-    ] = 3.0,
-    as_json: Json = False,
-) -> None:
-    """Find the plateaus of a logged loss curve."""
-    from dynagram.observables._plateaus import find_plateaus
-
-    steps, losses = _load_curve(curve)
-    found = find_plateaus(losses, steps, fall=fall, contrast=contrast)
-    if as_json:
-        print_json({"plateaus": [vars(plateau) for plateau in found]})
-        return
-    out = console()
-    if not found:
-        out.print("No plateau: the loss never stands still for long before it falls again.")
-        return
-    table = narrow_table("from step", "to step", "loss", "times the next fall", "")
-    for plateau in found:
-        table.add_row(
-            f"{plateau.start:.0f}", f"{plateau.end:.0f}", short(plateau.level),
-            short(plateau.contrast, 3), "left" if plateau.left else "the curve ends on it",
-        )  # fmt: skip
-    out.print(table)
-
-
-def _load_curve(path: Path) -> tuple[np.ndarray | None, np.ndarray]:
-    if not path.is_file():
-        raise InvalidValueError("curve", str(path), "no such file")
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        else:
-            text = path.read_text().replace(",", " ")
-            rows = [line.split() for line in text.splitlines() if line.strip()]
-            # A first line of words is a header.
-            values = np.array([[float(v) for v in row] for row in rows[_headers(rows) :]])
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidValueError("curve", str(path), "not a table of numbers") from error
-    values = np.asarray(values, dtype=np.float64)
-    if values.ndim == 1:
-        return None, values
-    if values.ndim == 2 and values.shape[1] in (1, 2):
-        return (values[:, 0] if values.shape[1] == 2 else None), values[:, -1]
-    raise InvalidValueError("curve", str(values.shape), "expected one column, or step and loss")
-
-
-def _headers(rows: list[list[str]]) -> int:
-    try:
-        [float(value) for value in rows[0]]
-    except (ValueError, IndexError):
-        return 1
-    return 0
-
-
-def _as_json(answer: Forecast) -> dict[str, Any]:
-    return {
-        **{key: value for key, value in vars(answer).items() if key != "counterfactuals"},
-        "counterfactuals": [vars(entry) for entry in answer.counterfactuals],
-    }
-
-
-def _print(answer: Forecast, names: tuple[str, ...]) -> None:
+def _print(answer: Forecast) -> None:
     out = console()
     if not answer.plateau or answer.escape_step is None or answer.interval is None:
         out.print("Not a small-signal plateau: no forecast.")
@@ -147,15 +68,7 @@ def _print(answer: Forecast, names: tuple[str, ...]) -> None:
     )
     print_list(out, answer.reasons)
     out.print()
-    table = narrow_table("layer", "name", "scale", "bottleneck", "nonlinear", "escape if scaled")
-    for index, entry in enumerate(answer.counterfactuals):
-        nonlinear = f"{answer.nonlinearity[index]:.1%}" if index < len(answer.nonlinearity) else "–"
-        table.add_row(
-            str(entry.layer), names[index], short(answer.scales[index], 3),
-            "yes" if entry.layer in answer.bottleneck else "", nonlinear,
-            f"{entry.escape_step:.0f} (× {entry.factor:g})",
-        )  # fmt: skip
-    out.print(table)
+    out.print(answer.table())
     out.print()
     best = min(answer.counterfactuals, key=lambda entry: entry.escape_step)
     out.print(

@@ -11,9 +11,9 @@ from dynagram.cli._output import integers, per_layer
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.networks import MLP, ResidualMLP
+    from dynagram.networks import MLP
 else:
-    MLP = ResidualMLP = object  # imported when a command runs, so that --help stays quick
+    MLP = object  # imported when a command runs, so that --help stays quick
 
 Inputs = Annotated[Path, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")]
 Widths = Annotated[str, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
@@ -35,48 +35,59 @@ BiasRate = Annotated[
 WeightRate = Annotated[
     str, typer.Option("--lambda-w", help="Learning rate λ_W of weights (times fan-in), likewise.")
 ]
+Skip = Annotated[
+    str, typer.Option("--skip", help="Residual blocks: skip γ, one number or one per block.")
+]
 Tensors = Annotated[
     str,
     typer.Option(
-        "--tensors", help="Some of K,G1,V,Theta,H1,A,B,D,F,P,Q,R,S,T,U, separated by commas."
+        "--tensors",
+        help="Some of K,Theta,V,G1,H1,A,B,D,F,P,Q,R,S,T,U,six_point,odd, separated by commas.",
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="A .npz file for the arrays.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Run = Annotated[
+    Path | None, typer.Option("--run", help="A new folder that keeps the run, chunk by chunk.")
+]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", help="Continue the run in this folder, and nothing else.")
+]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option("--executor", help="process:N, dask, dask:N or tcp://host:port. Default: here."),
+]
+ChunkMembers = Annotated[
+    int | None, typer.Option("--chunk", help="Networks per chunk. Default: about a second's work.")
+]
+UntilError = Annotated[
+    float | None,
+    typer.Option("--until-error", help="Go on until the worst relative standard error is this."),
+]
 Members = Annotated[int, typer.Option("--members", help="Networks in the ensemble.")]
 
 
 def make_network(
-    widths: str, activation: str, cb: str | None, cw: str | None, lambda_b: str, lambda_w: str
+    widths: str,
+    activation: str,
+    cb: str | None,
+    cw: str | None,
+    lambda_b: str,
+    lambda_w: str,
+    skip: str = "0",
 ) -> MLP:
     """The network the options describe; a variance left out is the critical one."""
     from dynagram.networks import MLP
 
-    sizes = integers("--widths", widths)
-    rates = per_layer("--lambda-b", lambda_b), per_layer("--lambda-w", lambda_w)
-    if cb is not None and cw is not None:
-        return MLP(sizes, activation, per_layer("--cb", cb), per_layer("--cw", cw), *rates)
-    critical = MLP.critical(sizes, activation)
-    C_b = critical.C_b if cb is None else per_layer("--cb", cb)
-    C_W = critical.C_W if cw is None else per_layer("--cw", cw)
-    return MLP(sizes, activation, C_b, C_W, *rates)
-
-
-def make_residual_network(
-    widths: str, activation: str, cb: str | None, cw: str | None, rates: tuple[str, str], skip: str
-) -> ResidualMLP:
-    """Blocks with skips between hidden layers; a variance left out is the critical one."""
-    from dynagram.networks import ResidualMLP
-
     sizes, gammas = integers("--widths", widths), per_layer("--skip", skip, "block")
-    lambdas = per_layer("--lambda-b", rates[0]), per_layer("--lambda-w", rates[1])
-    if cb is not None and cw is not None:
-        C_b, C_W = per_layer("--cb", cb), per_layer("--cw", cw)
-    else:
-        critical = ResidualMLP.critical(sizes, activation, gammas).plain
-        C_b = critical.C_b if cb is None else per_layer("--cb", cb)
-        C_W = critical.C_W if cw is None else per_layer("--cw", cw)
-    return ResidualMLP(sizes, activation, C_b, C_W, gammas, *lambdas)
+    rates = per_layer("--lambda-b", lambda_b), per_layer("--lambda-w", lambda_w)
+    C_b = None if cb is None else per_layer("--cb", cb)
+    C_W = None if cw is None else per_layer("--cw", cw)
+    if C_b is None or C_W is None:
+        critical = MLP.critical(sizes, activation, skip=gammas)
+        C_b = critical.C_b if C_b is None else C_b
+        C_W = critical.C_W if C_W is None else C_W
+    return MLP(sizes, activation, C_b, C_W, *rates, skip=gammas)
 
 
 def letters(text: str) -> list[str]:

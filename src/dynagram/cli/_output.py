@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidValueError, RunWarning
+from dynagram.results._files import plain as plain
+from dynagram.results._table import short as short
+
+if TYPE_CHECKING:
+    from dynagram.ensembles.engine._progress import Progress
+    from dynagram.results._result import Result
+else:
+    Progress = Result = object  # imported when a command runs, so that --help stays quick
 
 T = TypeVar("T", int, float)
 
@@ -71,53 +81,97 @@ def tell(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(words: str, total: int) -> Iterator[Callable[[int, int], object]]:
-    """A bar on stderr when that is a terminal, nothing otherwise; yields `update(done, total)`."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def progress_bar(
+    words: str, unit: str = "members"
+) -> Iterator[Callable[[Progress], object] | None]:
+    """A bar on stderr with the rate, the time left and the worst error; None if no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
 
-    bar = Progress(
-        TextColumn(words),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
+    columns = (
+        rich.TextColumn(words),
+        rich.BarColumn(),
+        rich.TextColumn(f"{{task.completed:.0f}} {unit}, {{task.fields[rate]}}/s"),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("{task.fields[error]}"),
     )
-    with bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, _: bar.update(task, completed=done)
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="–", error="")
+        state: dict[str, Any] = {"start": None, "seen": 0.0}
+
+        def update(progress: Progress) -> None:
+            now = time.monotonic()
+            if state["start"] is None:  # chunks read back from a stored run took no time
+                state["start"] = now, progress.done
+            since, base = state["start"]
+            rate = (progress.done - base) / (now - since) if now > since else 0.0
+            bar.update(task, completed=progress.done, rate=_rate_text(rate))
+            if now - state["seen"] > 1.0:  # the error costs a jackknife
+                state["seen"] = now
+                bar.update(task, total=progress.expected, error=_error_text(progress))
+
+        yield update
+
+
+def _rate_text(rate: float) -> str:
+    if rate == 0.0:
+        return "–"
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def _error_text(progress: Progress) -> str:
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    if progress.worst is None or not math.isfinite(progress.worst.value):
+        return failed.removeprefix(", ")
+    return f"{progress.worst.name} ± {100 * progress.worst.value:.2g} %{failed}"
+
+
+def print_result(result: Result) -> None:
+    """A result for people: its network, its table in pieces that fit, notes and verdict."""
+    out, grid = console(), result.summary()
+    out.print(str(result.network), markup=False)
+    for piece in grid.fitted(out.width):
+        out.print(piece.rich())
+        out.print()
+    out.print(" ".join(grid.notes), markup=False)
+    if result.regime is not None:
+        out.print(f"[bold]{result.regime.verdict}[/bold]")
+        print_list(out, result.regime.reasons)
+
+
+def show_result(result: Result, output: Path | None, *, as_json: bool) -> None:
+    """Write a result to `output`, where one is given, and print it for machines or people."""
+    if output is not None:
+        tell(f"wrote {result.save(output)}")
+    if as_json:
+        print_json(result.brief())
+    else:
+        print_result(result)
+
+
+@contextmanager
+def telling_warnings() -> Iterator[None]:
+    """What a run wants to tell besides its result goes to stderr, a line each."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RunWarning)
+        yield
+    for warning in told:
+        tell(str(warning.message))
+
+
+@contextmanager
+def continuable(folder: Path | None, command: str) -> Iterator[None]:
+    """When Ctrl-C ends a run that is kept in `folder`, say how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is not None and folder.exists():
+            tell(f"`dynagram {command} --resume {folder}` continues this run")
+        raise
 
 
 def print_json(data: Mapping[str, Any]) -> None:
     """`data` as JSON on stdout; a number that is not finite becomes null."""
     print(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """`value` in the types of JSON.
-
-    >>> plain({"K": np.array([1.0, np.inf]), "layers": (1, 2)})
-    {'K': [1.0, None], 'layers': [1, 2]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def short(value: float | None, digits: int = 5) -> str:
-    """A number for a table; a dash where there is none.
-
-    >>> short(0.172922390756), short(None), short(float("inf"))
-    ('0.17292', '–', '∞')
-    """
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:.{digits}g}"

@@ -35,6 +35,8 @@ class Data:
     - `test_x`: inputs to predict for, (N_B, n_0); None for none.
     - `test_y`: their targets, if known.
 
+    `classes` are the labels that the columns of `y` stand for, None for real targets.
+
     >>> Data([[1.0], [2.0]], [0.0, 1.0], test_x=[[3.0]])
     Data(2 training samples, 1 test sample, 1 input, 1 output)
     """
@@ -43,6 +45,7 @@ class Data:
     y: Float[np.ndarray, "train outputs"]
     test_x: Float[np.ndarray, "test n_0"]
     test_y: Float[np.ndarray, "test outputs"] | None
+    classes: Int[np.ndarray, " classes"] | None
 
     def __init__(
         self, x: ArrayLike, y: ArrayLike, test_x: ArrayLike = None, test_y: ArrayLike = None
@@ -59,6 +62,7 @@ class Data:
             ("x", "y", "test_x", "test_y"), (inputs, targets, tests, test_targets), strict=True
         ):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "classes", None)
 
     @classmethod
     def of_classes(
@@ -67,23 +71,41 @@ class Data:
         labels: ArrayLike,
         test_x: ArrayLike = None,
         test_labels: ArrayLike = None,
+        *,
+        outputs: int | None = None,
     ) -> Data:
-        """Integer labels as one-hot targets: column c belongs to the c-th label that occurs.
+        """Integer labels as one-hot targets.
+
+        **Arguments:**
+
+        - `x`, `test_x`: as for `Data`.
+        - `labels`, `test_labels`: one integer per sample.
+        - `outputs`: n_L of a network whose output c stands for the label c; 1 for a single output
+            that is 1 for the label 1 and 0 for 0. None: column c is the c-th label that occurs.
 
         >>> Data.of_classes([[1.0], [2.0], [3.0]], [7, 3, 7]).y.tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+        >>> Data.of_classes([[1.0], [2.0]], [0, 2], outputs=3).y.tolist()
+        [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
         """
         numbers = _check_labels(labels, "labels")
-        classes = np.unique(numbers)
+        classes = np.unique(numbers) if outputs is None else np.arange(max(outputs, 2))
         test = None if test_labels is None else _check_labels(test_labels, "test_labels")
-        if test is not None and (strange := np.setdiff1d(test, classes)).size:
-            allowed = f"the training classes are {classes.tolist()}"
-            raise InvalidValueError("test_labels", strange.tolist(), allowed)
+        for name, some in (("labels", numbers), ("test_labels", test)):
+            if some is not None and (strange := np.setdiff1d(some, classes)).size:
+                allowed = f"the training classes are {classes.tolist()}"
+                if outputs is not None:
+                    allowed = f"{_count(outputs, 'output')}: for labels 0 to {classes[-1]}"
+                raise InvalidValueError(name, strange.tolist(), allowed)
         hot, test_hot = (
             None if some is None else (some[:, None] == classes[None, :]).astype(np.float64)
             for some in (numbers, test)
         )
-        return cls(x, hot, test_x, test_hot)
+        if outputs == 1:
+            hot, test_hot = (None if some is None else some[:, 1:] for some in (hot, test_hot))
+        data = cls(x, hot, test_x, test_hot)
+        object.__setattr__(data, "classes", classes)
+        return data
 
     @property
     def inputs(self) -> Float[np.ndarray, "sample n_0"]:
@@ -121,7 +143,12 @@ class Data:
 class Merged(NamedTuple):
     """Distinct training inputs, their mean targets and multiplicities.
 
-    `place` maps every training sample to its row here; `notes` say in words what repeats.
+    **Arguments:**
+
+    - `x`, `y`: distinct inputs, and the mean of their targets.
+    - `weights`: how often each comes.
+    - `place`: the row here of every training sample.
+    - `notes`: what repeats, in words.
     """
 
     x: Float[np.ndarray, "distinct n_0"]
@@ -150,6 +177,14 @@ def check_inputs(
     x: object, n_0: int | None = None, name: str = "x"
 ) -> Float[np.ndarray, "samples n_0"]:
     """`x` as float64 (N, n_0), refused when empty, of another shape, or not finite.
+
+    **Arguments:**
+
+    - `x`: the inputs, one per row.
+    - `n_0`: the number of components; any by default.
+    - `name`: what the inputs are called in messages.
+
+    **Returns:** the inputs as a NumPy array (N, n_0).
 
     >>> check_inputs([[1, 2], [3, 4]], 2)
     array([[1., 2.], [3., 4.]])

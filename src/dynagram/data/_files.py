@@ -1,63 +1,174 @@
-"""Reading arrays that users saved: one reader of .npy and .npz, nothing unpickled."""
+"""The one reader of files of numbers, .npz, .npy and text; nothing is unpickled.
+
+A file that is truncated, foreign, empty or of another type is refused in one line that names it.
+"""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
-from dynagram.data._sets import Dataset
-from dynagram.errors import InvalidValueError
+from dynagram.data._data import Data
+from dynagram.errors import InvalidTypeError, InvalidValueError
+
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
+_TEST = ("x_test", "y_test")
 
 
-def load_array(path: str | Path, name: str) -> np.ndarray:
-    """The array of a .npy file; nothing is unpickled. `name` is what an error calls the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise InvalidValueError(name, str(path), "no such file")
-    try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise InvalidValueError(
-            name, str(path), "not an array of numbers saved with numpy.save"
-        ) from error
-    if not isinstance(values, np.ndarray):
-        values.close()
+def load_array(path: str | Path, name: str = "file") -> np.ndarray:
+    """The numbers of a .npy file, or of a text file with a row a line.
+
+    **Arguments:**
+
+    - `path`: a file made by `numpy.save`, or text with numbers separated by commas or spaces; a
+        first line of words is a header.
+    - `name`: what an error message calls the file.
+
+    **Returns:** an array of reals; a text gives (rows, columns).
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "loss.csv").write_text("step,loss\\n0,1.5\\n10,0.5\\n")
+    ...     load_array(Path(folder) / "loss.csv").tolist()
+    [[0.0, 1.5], [10.0, 0.5]]
+    """
+    contents = _read(path, name)
+    if contents.startswith(_ZIP):
         raise InvalidValueError(name, str(path), "expected one array (.npy), not an archive")
+    if contents.startswith(_NPY):
+        values = _array_of(contents, path, name)
+    else:
+        values = _table_of(contents, path, name)
+    if values.dtype.kind not in "biuf":
+        raise InvalidTypeError(name, str(path), f"expected real numbers, not {values.dtype}")
     return values
 
 
-def load_batch(
-    path: str | Path, name: str = "data"
-) -> tuple[Float[np.ndarray, "samples n_0"], Float[np.ndarray, "samples outputs"]]:
-    """Inputs `x` and targets `y` of a .npz file; labels that are integers become one-hot columns.
+def load_arrays(path: str | Path, name: str = "file") -> dict[str, np.ndarray]:
+    """The arrays of a .npz file by name, in the file's order.
 
-    `x` may have any shape (samples, …) and is flattened; `y` is (samples, outputs), or (samples,)
-    for one real output or integer labels. `name` is what an error message calls the file.
+    **Arguments:**
+
+    - `path`: a file made by `numpy.savez`.
+    - `name`: what an error message calls the file.
+
+    **Returns:** the arrays, of any type but objects.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "net.npz", W=np.ones((3, 2)))
+    ...     list(load_arrays(Path(folder) / "net.npz"))
+    ['W']
     """
+    contents = _read(path, name)
+    allowed = "not an archive of arrays saved with numpy.savez"
+    if not contents.startswith(_ZIP):
+        raise InvalidValueError(name, str(path), allowed)
+    try:
+        with np.load(io.BytesIO(contents), allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except Exception as error:  # whatever the bytes provoke, the file is not usable
+        raise InvalidValueError(name, str(path), allowed) from error
+    if strange := [key for key, values in arrays.items() if not isinstance(values, np.ndarray)]:
+        raise InvalidValueError(name, str(path), f"{', '.join(strange)} in it is no array")
+    return arrays
+
+
+def load_data(path: str | Path, name: str = "data", *, outputs: int | None = None) -> Data:
+    """A training problem from a .npz file of arrays `x`, `y`, perhaps `x_test` and `y_test`.
+
+    **Arguments:**
+
+    - `path`: the file. `x` is (samples, …) and is flattened to rows; `y` is (samples, outputs), or
+        (samples,) for one real output or for integer labels, which become columns.
+    - `name`: what an error message calls the file.
+    - `outputs`: of the network that labels belong to, as in `Data.of_classes`.
+
+    **Returns:** `Data`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "batch.npz", x=np.ones((3, 2, 2)), y=np.array([0, 2, 0]))
+    ...     load_data(Path(folder) / "batch.npz", outputs=3)
+    Data(3 training samples, 0 test samples, 4 inputs, 3 outputs)
+    """
+    return as_data(load_batch(path, name), outputs)
+
+
+def load_batch(path: str | Path, name: str = "data") -> dict[str, np.ndarray]:
+    """The arrays that `load_data` makes a problem of, inputs as rows: see there."""
+    arrays = load_arrays(path, name)
+    if missing := [key for key in ("x", "y") if key not in arrays]:
+        held = ", ".join(arrays) or "nothing"
+        allowed = f"no array {missing[0]} in this file, which holds {held}"
+        raise InvalidValueError(name, str(path), allowed)
+    given = [key in arrays for key in _TEST]
+    if any(given) and not all(given):
+        raise InvalidValueError(name, str(path), "x_test and y_test go together")
+    batch = {key: arrays[key] for key in ("x", "y", *_TEST) if key in arrays}
+    for key in batch.keys() & {"x", "x_test"}:
+        values = batch[key]
+        if values.ndim < 2 or values.size == 0:
+            raise InvalidValueError(f"shape of {key}", values.shape, "expected (samples, …)")
+        batch[key] = values.reshape(len(values), -1)
+    return batch
+
+
+def as_data(batch: dict[str, np.ndarray], outputs: int | None) -> Data:
+    """The problem of a batch; one integer per sample is a label."""
+    y, y_test = batch["y"], batch.get("y_test")
+    if y.ndim == 1 and y.dtype.kind in "iub":
+        labels, test = (None if some is None else _as_integers(some) for some in (y, y_test))
+        return Data.of_classes(batch["x"], labels, batch.get("x_test"), test, outputs=outputs)
+    return Data(batch["x"], y, batch.get("x_test"), y_test)
+
+
+def _as_integers(labels: np.ndarray) -> np.ndarray:
+    return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
+
+
+def _read(path: str | Path, name: str) -> bytes:
     path = Path(path)
     if not path.is_file():
         raise InvalidValueError(name, str(path), "no such file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, AttributeError, TypeError) as error:
-        raise InvalidValueError(name, str(path), "not a .npz file of numbers") from error
-    if not {"x", "y"} <= arrays.keys():
-        held = ", ".join(arrays) or "nothing"
-        raise InvalidValueError(name, str(path), f"needs arrays x and y: it holds {held}")
-    x, y = arrays["x"], arrays["y"]
-    if x.ndim < 2 or len(x) == 0 or y.ndim not in (1, 2) or len(x) != len(y):
-        shapes = f"x {x.shape}, y {y.shape}"
-        raise InvalidValueError(name, shapes, "expected x (samples, n_0), y (samples, outputs)")
-    for part, values in {"x": x, "y": y}.items():
-        if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
-            raise InvalidValueError(f"{part} of {name}", values.dtype, "expected real numbers")
-        if not np.all(np.isfinite(values)):
-            row = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise InvalidValueError(f"{part} of {name}, row {row}", "not finite", "finite needed")
-    x = x.reshape(len(x), -1).astype(np.float64)
-    if y.ndim == 1 and np.issubdtype(y.dtype, np.integer):
-        return x, Dataset(name, x, y).one_hot()
-    return x, y.reshape(len(y), -1).astype(np.float64)
+        contents = path.read_bytes()
+    except OSError as error:
+        raise InvalidValueError(name, str(path), f"cannot be read: {error.strerror}") from error
+    if not contents:
+        raise InvalidValueError(name, str(path), "the file is empty")
+    return contents
+
+
+def _array_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
+    try:
+        return np.load(io.BytesIO(contents), allow_pickle=False)
+    except Exception as error:  # whatever the bytes provoke, the file is not usable
+        allowed = "not an array of numbers saved with numpy.save"
+        raise InvalidValueError(name, str(path), allowed) from error
+
+
+def _table_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
+    """A text of numbers as (rows, columns)."""
+    try:
+        lines = contents.decode().replace(",", " ").splitlines()
+        rows = [line.split() for line in lines if line.strip()]
+        if rows and not _is_numbers(rows[0]):
+            rows = rows[1:]
+        table = np.array([[float(word) for word in row] for row in rows])
+    except ValueError as error:
+        allowed = "neither an array saved with numpy.save nor a table of numbers"
+        raise InvalidValueError(name, str(path), allowed) from error
+    if table.ndim != 2:
+        raise InvalidValueError(name, str(path), "no numbers in this file")
+    return table
+
+
+def _is_numbers(words: list[str]) -> bool:
+    try:
+        [float(word) for word in words]
+    except ValueError:
+        return False
+    return True

@@ -19,7 +19,13 @@ from dynagram.errors import InvalidValueError, MissingExtraError
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs one per row and the class of each.
+    """Inputs and the class of each.
+
+    **Arguments:**
+
+    - `name`: what it is called.
+    - `x`: inputs, one per row.
+    - `labels`: the class of each.
 
     >>> data = Dataset("toy", np.eye(3), np.array([5, 7, 5]))
     >>> data.one_hot().tolist()
@@ -91,6 +97,10 @@ class Dataset:
 def digits() -> Dataset:
     """The 1 797 handwritten digits of 8×8 pixels (0 to 16) that come with scikit-learn.
 
+    **Arguments:** none; needs the extra `sklearn`.
+
+    **Returns:** `Dataset`.
+
     >>> digits().x.shape
     (1797, 64)
     """
@@ -105,7 +115,13 @@ def digits() -> Dataset:
 def swiss_roll(samples: int, *, seed: int, noise: float = 0.0, classes: int = 2) -> Dataset:
     """Points t (cos t, sin t) with a height in [0, 21], 3π/2 ≤ t ≤ 9π/2, classed by bands of t.
 
-    `noise` is the standard deviation added to every coordinate.
+    **Arguments:**
+
+    - `samples`, `seed`: how many, and their draw.
+    - `noise`: the standard deviation added to every coordinate.
+    - `classes`: the number of bands.
+
+    **Returns:** `Dataset`.
 
     >>> roll = swiss_roll(100, seed=0)
     >>> roll.x.shape, roll.classes.tolist()
@@ -126,10 +142,15 @@ def swiss_roll(samples: int, *, seed: int, noise: float = 0.0, classes: int = 2)
 
 
 def local_images(name: str, folder: str | Path) -> Dataset:
-    """The training images of "mnist", "svhn" or "cifar10" from the files their authors publish.
+    """Training images from the files their authors publish; nothing is downloaded.
 
-    Files looked for in `folder`: train-images-idx3-ubyte and train-labels-idx1-ubyte (or .gz);
-    train_32x32.mat; data_batch_1.bin to data_batch_5.bin. Pixels are 0 to 255, one image a row.
+    **Arguments:**
+
+    - `name`: "mnist", "svhn" or "cifar10".
+    - `folder`: with the files train-images-idx3-ubyte and train-labels-idx1-ubyte (or .gz);
+        train_32x32.mat; data_batch_1.bin to data_batch_5.bin.
+
+    **Returns:** `Dataset`; pixels are 0 to 255, one image a row.
     """
     readers = {"mnist": _mnist, "svhn": _svhn, "cifar10": _cifar10}
     if name not in readers:

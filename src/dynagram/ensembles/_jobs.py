@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from dynagram.errors import InvalidValueError
 from dynagram.results._estimate import Estimate, Moments
+from dynagram.results._failure import FailedMember as FailedMember
 
 # A stored run names its kind of job; only these are ever imported on account of a file.
 KINDS = {
-    "kernels": "dynagram.ensembles.initial._metric:KernelJob",
-    "tangents": "dynagram.ensembles.initial._tangents:TangentJob",
-    "initial": "dynagram.ensembles.initial._simulation:InitialJob",
-    "residual": "dynagram.ensembles.initial._skips:ResidualJob",
+    "tensors": "dynagram.ensembles.initial._job:TensorJob",
     "training": "dynagram.ensembles.trained._job:TrainingJob",
 }
 
@@ -56,8 +53,7 @@ class Job(Protocol):
     - `estimates(moments)` turns the merged `Moments`, by name, into estimates with standard
       errors, from any number of members ≥ 64. It returns {} when the job keeps no moments.
     - `dims()` names the axes: of each array without its member axis, of each estimate, and of
-      each of `arrays()`; of moments it may. `coordinates()` gives the values along axes that have
-      some, such as layer = 1..L or the recorded steps.
+      each of `arrays()`; of moments it may.
     """
 
     kind: ClassVar[str]
@@ -81,7 +77,12 @@ class Job(Protocol):
 
     def dims(self) -> dict[str, tuple[str, ...]]: ...
 
-    def coordinates(self) -> dict[str, np.ndarray]: ...
+
+@runtime_checkable
+class ResultJob(Job, Protocol):
+    """A job of the house: `result(outcome)` makes a result of what a run gave."""
+
+    def result(self, outcome: Any) -> Any: ...
 
 
 # Run-time checks cannot look into a protocol of which only the class is there.
@@ -89,18 +90,6 @@ if TYPE_CHECKING:
     JobClass = type[Job]
 else:
     JobClass = type
-
-
-@dataclass(frozen=True)
-class FailedMember:
-    """A member that could not be computed: the seed of the job, its number, and what happened."""
-
-    member: int
-    seed: int
-    error: str
-
-    def __str__(self) -> str:
-        return f"member {self.member} (seed {self.seed}): {self.error}"
 
 
 # --- specifications ---------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""Network specifications: the MLP and the residual MLP; what they accept, how they are drawn."""
+"""Network specifications: the MLP, with or without skips; what they accept, how they are drawn."""
 
 from dynagram.data._data import check_inputs as check_inputs
+from dynagram.networks._block_chain import BlockChain as BlockChain
 from dynagram.networks._checks import ActivationLike as ActivationLike
 from dynagram.networks._checks import PerLayer as PerLayer
 from dynagram.networks._checks import Widths as Widths
@@ -16,5 +17,3 @@ from dynagram.networks._mlp import Params as Params
 from dynagram.networks._model import Model as Model
 from dynagram.networks._network import Network as Network
 from dynagram.networks._network import network_from_toml as network_from_toml
-from dynagram.networks._residual import BlockChain as BlockChain
-from dynagram.networks._residual import ResidualMLP as ResidualMLP

@@ -5,13 +5,13 @@ Nothing is unpickled and nothing named in a file is imported.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynagram.data._files import load_arrays
 from dynagram.errors import InvalidValueError, MissingExtraError
 
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -31,16 +31,10 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise InvalidValueError("weights", str(path), f"expected a file {', '.join(SUFFIXES)}")
+    if suffix == ".npz":
+        return load_arrays(path, "weights")
     if not path.is_file():
         raise InvalidValueError("weights", str(path), "no such file")
-    if suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-            raise InvalidValueError(
-                "weights", str(path), "not an archive of arrays saved with numpy.savez"
-            ) from error
     return _read_safetensors(path) if suffix == ".safetensors" else _read_torch(path)
 
 
@@ -81,7 +75,7 @@ def _state_dict(loaded: Any, kind: type) -> Mapping[str, Any] | None:
     if all(isinstance(value, kind) for value in loaded.values()):
         return loaded
     nested = [_state_dict(loaded[name], kind) for name in _NESTS if name in loaded]
-    nested = [found for found in nested if found is not None]
+    nested = [tensors for tensors in nested if tensors is not None]
     return nested[0] if len(nested) == 1 else None
 
 

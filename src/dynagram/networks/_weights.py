@@ -10,18 +10,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.networks._checks import ActivationLike, PerLayer
+from dynagram.networks._model import Model
 from dynagram.networks._weight_files import read_tensors
-
-if TYPE_CHECKING:
-    from dynagram.networks import MLP, Params
 
 _KINDS = {"weight": "W", "weights": "W", "W": "W", "w": "W", "kernel": "W"}
 _KINDS |= {"bias": "b", "biases": "b", "b": "b"}
@@ -30,96 +27,62 @@ _NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """A chain of dense layers: W[ℓ-1] is (n_ℓ, n_{ℓ-1}), b[ℓ-1] is (n_ℓ,), zero where `biased` is
-    False; `names` are those of the weight matrices; `notes` say what had to be guessed."""
-
-    names: tuple[str, ...]
-    W: tuple[Float[np.ndarray, "_ _"], ...]
-    b: tuple[Float[np.ndarray, " _"], ...]
-    biased: tuple[bool, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """(n_0, …, n_L)."""
-        return (self.W[0].shape[1], *(W.shape[0] for W in self.W))
-
-    def network(self, activation: Any) -> MLP:
-        """The network with these widths, every parameter at learning rate 1.
-
-        In the library's convention weights move at λ_W/n_{ℓ-1}, so λ_W is the fan-in.
-        """
-        from dynagram.networks import MLP
-
-        rates = [float(biased) for biased in self.biased]
-        fan_in = [float(n) for n in self.widths[:-1]]
-        return MLP(self.widths, activation, 0.0, 1.0, lambda_b=rates, lambda_W=fan_in)
-
-    def params(self) -> Params:
-        """The parameters as `MLP.apply` wants them."""
-        import jax.numpy as jnp
-
-        from dynagram.networks import Layer
-
-        pairs = zip(self.b, self.W, strict=True)
-        return tuple(Layer(jnp.asarray(b), jnp.asarray(W)) for b, W in pairs)
-
-
 def load_weights(
-    path: str | Path, *, inputs: int | None = None, layers: Sequence[str] | None = None
-) -> Weights:
-    """Read a file and put its layers in order.
+    path: str | Path,
+    activation: ActivationLike,
+    *,
+    inputs: int | None = None,
+    layers: Sequence[str] | None = None,
+    skip: PerLayer = 0.0,
+) -> Model:
+    """Read the weights of a network from a file and put its layers in order.
 
-    `inputs`, the number of input features, helps where the shapes leave a choice. `layers` names
-    the weight matrices in order and overrules every guess.
+    **Arguments:**
+
+    - `path`: a .npz, .safetensors or PyTorch file; nothing in it is executed.
+    - `activation`: σ of the hidden layers, which no such file says.
+    - `inputs`: the number of input features; helps where the shapes leave a choice.
+    - `layers`: the names of the weight matrices in order; overrules every guess.
+    - `skip`: γ of the blocks ℓ = 2..L−1, as for an `MLP`: which no such file says either.
+
+    **Returns:** a `Model` in float64, whose `names` are those of the matrices and whose `notes`
+    say what had to be guessed. Every parameter has the learning rate 1; a bias that is not in the
+    file is zero and does not learn.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "net.npz"
     ...     np.savez(file, W2=np.ones((1, 3)), b1=np.zeros(3), W1=np.ones((3, 2)))
-    ...     found = load_weights(file)
-    >>> found.names, found.widths, found.biased
-    (('W1', 'W2'), (2, 3, 1), (True, False))
+    ...     model = load_weights(file, "tanh")
+    >>> model.names, model.network.widths, model.network.lambda_b
+    (('W1', 'W2'), (2, 3, 1), (1.0, 0.0))
     """
-    return chain(read_tensors(Path(path)), inputs=inputs, layers=layers)
+    return assemble_model(
+        read_tensors(Path(path)), activation, inputs=inputs, layers=layers, skip=skip
+    )
 
 
-def chain(
+def assemble_model(
     tensors: Mapping[str, np.ndarray],
+    activation: ActivationLike,
     *,
     inputs: int | None = None,
     layers: Sequence[str] | None = None,
-) -> Weights:
+    skip: PerLayer = 0.0,
+) -> Model:
     """Named arrays as an ordered chain of dense layers; `load_weights` says what is what.
 
-    >>> chain({"b": np.zeros(3), "W": np.ones((3, 2))}).names
+    >>> assemble_model({"b": np.zeros(3), "W": np.ones((3, 2))}, "relu").names
     ('W',)
     """
-    found = _sorted_out(tensors)
-    if layers is not None:
-        by_name = {matrix.name: matrix for matrix in found}
-        if unknown := [name for name in layers if name not in by_name]:
-            raise InvalidValueError("layers", unknown, f"the matrices are {', '.join(by_name)}")
-        given = [by_name[name] for name in layers]
-        for transposed in _layouts(given):
-            if _fits(given, transposed, inputs):
-                return _weights(given, transposed, ())
-        raise InvalidValueError("layers", list(layers), f"do not fit: {_shapes(given, inputs)}")
-    natural = sorted(found, key=lambda matrix: _natural(matrix.name))
-    # Names that differ in their numbers alone say the order; other names leave it to the file.
-    numbered = len({re.sub(r"\d+", "", matrix.name) for matrix in found}) == 1
-    orders = [natural, found] if numbered else [found, natural]
-    for transposed in _layouts(found):
-        fitting = [order for order in orders if _fits(order, transposed, inputs)]
-        if fitting:
-            return _weights(fitting[0], transposed, _notes_on(fitting, transposed, inputs))
-        if (order := _only_chain(found, transposed, inputs)) is not None:
-            names = ", ".join(matrix.name for matrix in order)
-            return _weights(order, transposed, (f"layers ordered by their shapes: {names}",))
-    raise InvalidValueError(
-        "weights", _shapes(found, inputs), "no chain of dense layers; name them in order"
+    order, transposed, notes = _find_order(_sort_tensors(tensors), inputs, layers)
+    return Model.of_matrices(
+        [matrix.values.T if transposed else matrix.values for matrix in order],
+        activation,
+        biases=[matrix.bias for matrix in order],
+        skip=skip,
+        names=[matrix.name for matrix in order],
+        notes=notes,
     )
 
 
@@ -133,14 +96,14 @@ class _Matrix(NamedTuple):
     stored_transposed: bool  # by convention of the name, not by what fits
 
 
-def _sorted_out(tensors: Mapping[str, np.ndarray]) -> list[_Matrix]:
+def _sort_tensors(tensors: Mapping[str, np.ndarray]) -> list[_Matrix]:
     """The matrices in the file's order, each with its bias; refused when anything is left over."""
     matrices: dict[tuple[str, str], str] = {}
     biases: dict[tuple[str, str], np.ndarray] = {}
     previous: tuple[str, str] | None = None
     for name, values in tensors.items():
-        kind, key = _parsed(name)
-        values = _checked(name, values)
+        kind, key = _parse(name)
+        values = _check(name, values)
         if values.ndim == 2 and not (kind == "b" and 1 in values.shape):
             if key in matrices:
                 raise InvalidValueError("weights", [matrices[key], name], "one layer, two matrices")
@@ -169,7 +132,7 @@ def _sorted_out(tensors: Mapping[str, np.ndarray]) -> list[_Matrix]:
     ]
 
 
-def _parsed(name: str) -> tuple[str, tuple[str, str]]:
+def _parse(name: str) -> tuple[str, tuple[str, str]]:
     """W, b or nothing, and what identifies the layer: stem and number."""
     match = _NAME.fullmatch(name)
     if match is None:
@@ -177,7 +140,7 @@ def _parsed(name: str) -> tuple[str, tuple[str, str]]:
     return _KINDS[match["kind"]], (match["stem"] or "", match["number"])
 
 
-def _checked(name: str, values: np.ndarray) -> np.ndarray:
+def _check(name: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "f":
         allowed = f"{values.dtype} is no floating-point type (a counter of batch normalisation?)"
         raise InvalidValueError("weights", name, allowed)
@@ -198,6 +161,35 @@ def _natural(name: str) -> list[tuple[int, str | int]]:
 
 
 # --- order ------------------------------------------------------------------------------------
+
+
+def _find_order(
+    matrices: list[_Matrix], inputs: int | None, layers: Sequence[str] | None
+) -> tuple[list[_Matrix], bool, tuple[str, ...]]:
+    """The matrices in layer order, whether they are transposed, and notes on what was guessed."""
+    if layers is not None:
+        by_name = {matrix.name: matrix for matrix in matrices}
+        if unknown := [name for name in layers if name not in by_name]:
+            raise InvalidValueError("layers", unknown, f"the matrices are {', '.join(by_name)}")
+        given = [by_name[name] for name in layers]
+        for transposed in _layouts(given):
+            if _fits(given, transposed, inputs):
+                return given, transposed, ()
+        raise InvalidValueError("layers", list(layers), f"do not fit: {_shapes(given, inputs)}")
+    natural = sorted(matrices, key=lambda matrix: _natural(matrix.name))
+    # Names that differ in their numbers alone say the order; other names leave it to the file.
+    numbered = len({re.sub(r"\d+", "", matrix.name) for matrix in matrices}) == 1
+    orders = [natural, matrices] if numbered else [matrices, natural]
+    for transposed in _layouts(matrices):
+        fitting = [order for order in orders if _fits(order, transposed, inputs)]
+        if fitting:
+            return fitting[0], transposed, _notes_on(fitting, transposed, inputs)
+        if (order := _only_chain(matrices, transposed, inputs)) is not None:
+            names = ", ".join(matrix.name for matrix in order)
+            return order, transposed, (f"layers ordered by their shapes: {names}",)
+    raise InvalidValueError(
+        "weights", _shapes(matrices, inputs), "no chain of dense layers; name them in order"
+    )
 
 
 def _layouts(matrices: Sequence[_Matrix]) -> tuple[bool, bool]:
@@ -228,8 +220,8 @@ def _only_chain(
     if len(matrices) > 7:
         return None
     orders = itertools.permutations(matrices)
-    found = [list(order) for order in orders if _fits(order, transposed, inputs)]
-    return found[0] if len(found) == 1 else None
+    fitting = [list(order) for order in orders if _fits(order, transposed, inputs)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _notes_on(
@@ -246,16 +238,6 @@ def _notes_on(
     ):
         notes.append("all matrices are square; taken as (out, in)")
     return tuple(notes)
-
-
-def _weights(order: Sequence[_Matrix], transposed: bool, notes: tuple[str, ...]) -> Weights:
-    W = [matrix.values.T if transposed else matrix.values for matrix in order]
-    b = [
-        np.zeros(w.shape[0]) if m.bias is None else m.bias.astype(np.float64)
-        for m, w in zip(order, W, strict=True)
-    ]
-    names, biased = zip(*((m.name, m.bias is not None) for m in order), strict=True)
-    return Weights(names, tuple(np.ascontiguousarray(w) for w in W), tuple(b), biased, notes)
 
 
 def _shapes(matrices: Sequence[_Matrix], inputs: int | None) -> str:

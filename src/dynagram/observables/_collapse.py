@@ -25,7 +25,13 @@ _SHUFFLES = 16
 class Collapse:
     """The measures of neural collapse, each 0 at collapse, and each with shuffled labels.
 
-    NC3 and NC4 are None without a classifier; NC4 takes a second look at the features.
+    **Arguments:**
+
+    - `within`: NC1.
+    - `norms`, `angles`: NC2.
+    - `duality`: NC3; None without a classifier.
+    - `disagreement`: NC4; None without a second look at the features.
+    - `within_null`, …: the same with shuffled labels.
     """
 
     within: float
@@ -46,6 +52,11 @@ class CollapseTracker:
     `add` takes batches; `measures` gives NC1 and NC2, with a classifier W NC3, and `disagreement`
     NC4 on features seen again. Beside the true labels it carries 16 shufflings of them, drawn
     from `seed` batch by batch, which give the nulls. Memory 8 (n² + 17 C n) bytes.
+
+    **Arguments:**
+
+    - `classes`, `features`: C and n.
+    - `seed`: of the shufflings.
 
     >>> rng = np.random.default_rng(0)
     >>> labels = np.arange(300) % 3
@@ -166,6 +177,15 @@ def collapse(
     seed: int = 0,
 ) -> Collapse:
     """NC1-NC4 of features held in memory, with the classifier z = W h + b on them.
+
+    **Arguments:**
+
+    - `h`: features (samples, n).
+    - `labels`: integers 0..C−1.
+    - `W`, `b`: weights (C, n) and biases of the classifier.
+    - `seed`: of the shuffled labels.
+
+    **Returns:** `Collapse`, all measures of it.
 
     >>> labels = np.arange(30) % 3
     >>> simplex = np.eye(3) - 1 / 3

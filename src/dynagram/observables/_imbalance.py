@@ -18,7 +18,9 @@ from jaxtyping import Array, Float
 
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._checks import require_plain
+from dynagram.networks._model import takes_model
 
 Loss = Callable[[Array, Array], Array]
 
@@ -26,8 +28,13 @@ Loss = Callable[[Array, Array], Array]
 class StepTerms(NamedTuple):
     """What one step of gradient descent does to the imbalance, one array per pair of layers.
 
-    `flow` is η times the drift (2), `discretisation` is quadratic in the step, `weight_decay` is
-    what decay alone takes away; their sum is the change of the imbalance, exactly.
+    **Arguments:**
+
+    - `flow`: η times the drift (2).
+    - `discretisation`: quadratic in the step.
+    - `weight_decay`: what decay alone takes away.
+
+    Their sum is the change of the imbalance, exactly.
     """
 
     flow: tuple[Array, ...]
@@ -43,6 +50,13 @@ def half_squared_error(output: Array, target: Array) -> Array:
 def homogeneity_deficit(activation: Activation, z: ArrayLike) -> Array:
     """φ_σ(z) = zσ'(z) − σ(z) elementwise (1); zero for linear, ReLU and their like.
 
+    **Arguments:**
+
+    - `activation`: σ.
+    - `z`: any array.
+
+    **Returns:** an array of the same shape.
+
     >>> from dynagram.activations import activation
     >>> [round(float(homogeneity_deficit(activation(name), 1.0)), 4) for name in ("relu", "tanh")]
     [0.0, -0.3416]
@@ -51,40 +65,52 @@ def homogeneity_deficit(activation: Activation, z: ArrayLike) -> Array:
     return z * activation.derivative(1)(z) - activation(z)
 
 
-def imbalance(network: MLP, params: Params) -> tuple[Float[Array, " neuron"], ...]:
+@takes_model
+def imbalance(model: Model) -> tuple[Float[Array, " neuron"], ...]:
     """Outgoing minus incoming squared weights of every hidden neuron, rates divided out (A.2).
 
-    Entry ℓ − 1 holds ‖W_{ℓ+1}[:, i]‖²/ρ_{ℓ+1} − ‖W_ℓ[i, :]‖²/ρ_ℓ − b_ℓ[i]²/λ_b for the neurons i
-    of layer ℓ, with ρ_ℓ = λ_W/n_{ℓ−1} of the network; its sum is the scalar Δ_ℓ. For plain SGD,
-    one rate for all weights, make the network with λ_W = n_{ℓ−1}. A bias with rate 0 is left out.
+    **Arguments:**
 
+    - `model`: the network, with its learning rates, and its weights. Plain gradient descent, one
+        rate for all weights, has λ_W = n_{ℓ−1}, as loaded weights have.
+
+    **Returns:** entry ℓ − 1 holds ‖W_{ℓ+1}[:, i]‖²/ρ_{ℓ+1} − ‖W_ℓ[i, :]‖²/ρ_ℓ − b_ℓ[i]²/λ_b for the
+    neurons i of layer ℓ, with ρ_ℓ = λ_W/n_{ℓ−1}; its sum is the scalar Δ_ℓ. A bias with rate 0 is
+    left out.
+
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0, lambda_b=0.0, lambda_W=[2.0, 3.0])
-    >>> params = net.draw(jax.random.key(0))
-    >>> [neurons.shape for neurons in imbalance(net, params)]
+    >>> [neurons.shape for neurons in imbalance(net.init(seed=0))]
     [(3,)]
     """
-    found = []
-    for b, W, out, rate_b, rate_in, rate_out in _pairs(network, params):
-        value = jnp.sum(out**2, axis=0) / rate_out - jnp.sum(W**2, axis=1) / rate_in
-        found.append(value - b**2 / rate_b if rate_b else value)
-    return tuple(found)
+    return _imbalance(model.network, model.params)
 
 
-def imbalance_matrix(network: MLP, params: Params) -> tuple[Float[Array, "neuron neuron"], ...]:
+@takes_model
+def imbalance_matrix(model: Model) -> tuple[Float[Array, "neuron neuron"], ...]:
     """W_{ℓ+1}ᵀW_{ℓ+1}/ρ_{ℓ+1} − W_ℓW_ℓᵀ/ρ_ℓ − b_ℓb_ℓᵀ/λ_b of every hidden layer (A.3).
 
-    Its diagonal is `imbalance`. Conserved by the flow of a linear network.
+    **Arguments:**
+
+    - `model`: as for `imbalance`.
+
+    **Returns:** a matrix per hidden layer, whose diagonal is `imbalance`. Conserved by the flow of
+    a linear network.
+
+    >>> from dynagram.networks import MLP
+    >>> [matrix.shape for matrix in imbalance_matrix(MLP([2, 3, 1], "relu", 0.0, 2.0).init(seed=0))]
+    [(3, 3)]
     """
-    found = []
-    for b, W, out, rate_b, rate_in, rate_out in _pairs(network, params):
+    matrices = []
+    for b, W, out, rate_b, rate_in, rate_out in _pairs(model.network, model.params):
         value = out.T @ out / rate_out - W @ W.T / rate_in
-        found.append(value - b[:, None] * b[None, :] / rate_b if rate_b else value)
-    return tuple(found)
+        matrices.append(value - b[:, None] * b[None, :] / rate_b if rate_b else value)
+    return tuple(matrices)
 
 
+@takes_model
 def imbalance_drift(
-    network: MLP,
-    params: Params,
+    model: Model,
     x: ArrayLike,
     y: ArrayLike,
     *,
@@ -93,27 +119,29 @@ def imbalance_drift(
 ) -> tuple[Float[Array, " neuron"], ...]:
     """d/dt of `imbalance` under gradient flow: 2E[(W_{ℓ+1}ᵀ∇_{z_{ℓ+1}}loss)_i φ_σ(z_ℓ,i)] (2).
 
-    `loss(output, target)` is that of one sample; the flow is of its mean over the rows of `x`, or
-    of its sum with `weights` (the nodes of a quadrature rule: the population flow). Sum a layer's
-    neurons for the scalar form. Cost: one forward and one backward pass.
+    **Arguments:**
 
-    >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> params = net.draw(jax.random.key(0))
-    >>> (drift,) = imbalance_drift(net, params, jnp.ones((4, 2)), jnp.ones((4, 1)))
+    - `model`: the network, with its learning rates, and its weights; without skips.
+    - `x`, `y`: inputs (samples, n_0) and targets, a row each.
+    - `loss`: loss(output, target) of one sample; the flow is of its mean over the rows of `x`.
+    - `weights`: those of the samples in place of 1/samples, such as the nodes of a quadrature rule:
+        the population flow.
+
+    **Returns:** one array per hidden layer; its sum is the scalar form. Cost: one forward and one
+    backward pass.
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0).init(seed=0)
+    >>> (drift,) = imbalance_drift(model, jnp.ones((4, 2)), jnp.ones((4, 1)))
     >>> float(jnp.abs(drift).max()) < 1e-7                # class A: conserved
     True
     """
-    signals = _signals(network, params, x, y, loss, weights)
-    drifts = []
-    for index, (z, back) in enumerate(zip(signals.z[:-1], signals.back, strict=True)):
-        drift = 2.0 * jnp.sum(back * homogeneity_deficit(network.activation, z), axis=0)
-        drifts.append(drift + 2.0 * _frozen_bias(network, params, signals, index))
-    return tuple(drifts)
+    return _drift(model, _signals(model, x, y, loss, weights))
 
 
+@takes_model
 def imbalance_matrix_drift(
-    network: MLP,
-    params: Params,
+    model: Model,
     x: ArrayLike,
     y: ArrayLike,
     *,
@@ -123,22 +151,34 @@ def imbalance_matrix_drift(
     """d/dt of `imbalance_matrix`: A + Aᵀ, A = E[(back ⊙ σ'(z)) zᵀ − back σ(z)ᵀ].
 
     back = W_{ℓ+1}ᵀ∇_{z_{ℓ+1}}loss. The published form E[back φᵀ + φ backᵀ] agrees with it on the
-    diagonal only. Cost: one forward and backward pass and a product of (n, samples, n) a layer.
+    diagonal only.
+
+    **Arguments:** as for `imbalance_drift`.
+
+    **Returns:** one matrix per hidden layer. Cost: one forward and backward pass and a product of
+    (n, samples, n) a layer.
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 1], "linear", C_b=0.0, C_W=2.0).init(seed=0)
+    >>> (drift,) = imbalance_matrix_drift(model, jnp.ones((4, 2)), jnp.ones((4, 1)))
+    >>> float(jnp.abs(drift).max()) < 1e-6
+    True
     """
-    signals = _signals(network, params, x, y, loss, weights)
+    network, params = model.network, model.params
+    passes = _signals(model, x, y, loss, weights)
     drifts = []
-    for index, (z, back) in enumerate(zip(signals.z[:-1], signals.back, strict=True)):
-        A = signals.delta[index].T @ z - back.T @ network.activation(z)
+    for index, (z, back) in enumerate(zip(passes.z[:-1], passes.back, strict=True)):
+        A = passes.delta[index].T @ z - back.T @ network.activation(z)
         if network.lambda_b[index] == 0.0:
-            total = jnp.sum(signals.delta[index], axis=0)
+            total = jnp.sum(passes.delta[index], axis=0)
             A = A - total[:, None] * params[index].b[None, :]
         drifts.append(A + A.T)
     return tuple(drifts)
 
 
+@takes_model
 def imbalance_step(
-    network: MLP,
-    params: Params,
+    model: Model,
     x: ArrayLike,
     y: ArrayLike,
     *,
@@ -152,25 +192,32 @@ def imbalance_step(
     The step is θ ← θ − η(ρ∇ + weight_decay·θ) on all parameters that train. Flow: η × (2); weight
     decay: −2ηλ × imbalance; discretisation: η² times the imbalance of the updates themselves.
 
-    >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> params = net.draw(jax.random.key(0))
-    >>> terms = imbalance_step(net, params, jnp.ones((4, 2)), jnp.ones((4, 1)), eta=0.1)
+    **Arguments:** as for `imbalance_drift`, and
+
+    - `eta`: the learning rate η.
+    - `weight_decay`: λ.
+
+    **Returns:** `StepTerms`.
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0).init(seed=0)
+    >>> terms = imbalance_step(model, jnp.ones((4, 2)), jnp.ones((4, 1)), eta=0.1)
     >>> terms.flow[0].shape, float(jnp.abs(terms.weight_decay[0]).max())
     ((3,), 0.0)
     """
-    drift = imbalance_drift(network, params, x, y, loss=loss, weights=weights)
-    signals = _signals(network, params, x, y, loss, weights)
-    u = (jnp.asarray(x, params[0].W.dtype), *(network.activation(z) for z in signals.z[:-1]))
+    network, params = model.network, model.params
+    passes = _signals(model, x, y, loss, weights)
+    u = (jnp.asarray(x, params[0].W.dtype), *(network.activation(z) for z in passes.z[:-1]))
     updates = []
     for index, layer in enumerate(params):
         rate = _weight_rate(network, index)
-        W = rate * (signals.delta[index].T @ u[index]) + weight_decay * layer.W
-        b = network.lambda_b[index] * jnp.sum(signals.delta[index], axis=0) + weight_decay * layer.b
+        W = rate * (passes.delta[index].T @ u[index]) + weight_decay * layer.W
+        b = network.lambda_b[index] * jnp.sum(passes.delta[index], axis=0) + weight_decay * layer.b
         updates.append(layer._replace(b=b, W=W))
-    quadratic = imbalance(network, tuple(updates))
-    eta, decayed = jnp.asarray(eta), imbalance(network, params)
+    quadratic = _imbalance(network, tuple(updates))
+    eta, decayed = jnp.asarray(eta), _imbalance(network, params)
     return StepTerms(
-        flow=tuple(eta * part for part in drift),
+        flow=tuple(eta * part for part in _drift(model, passes)),
         discretisation=tuple(eta**2 * part for part in quadratic),
         weight_decay=tuple(-2.0 * eta * weight_decay * part for part in decayed),
     )
@@ -188,13 +235,10 @@ class _Signals(NamedTuple):
 
 
 def _signals(
-    network: MLP,
-    params: Params,
-    x: ArrayLike,
-    y: ArrayLike,
-    loss: Loss,
-    weights: ArrayLike | None,
+    model: Model, x: ArrayLike, y: ArrayLike, loss: Loss, weights: ArrayLike | None
 ) -> _Signals:
+    network, params = model.network, model.params
+    require_plain(network, "the law of the imbalance")
     z = network.preactivations(params, x)
     samples, dtype = z[-1].shape[0], z[-1].dtype
     target = jnp.asarray(y)
@@ -212,7 +256,23 @@ def _signals(
     return _Signals(z, tuple(delta), tuple(back))
 
 
-def _weight_rate(network: MLP, index: int) -> float:
+def _imbalance(network: Architecture, params: Params) -> tuple[Array, ...]:
+    neurons = []
+    for b, W, out, rate_b, rate_in, rate_out in _pairs(network, params):
+        value = jnp.sum(out**2, axis=0) / rate_out - jnp.sum(W**2, axis=1) / rate_in
+        neurons.append(value - b**2 / rate_b if rate_b else value)
+    return tuple(neurons)
+
+
+def _drift(model: Model, passes: _Signals) -> tuple[Array, ...]:
+    drifts = []
+    for index, (z, back) in enumerate(zip(passes.z[:-1], passes.back, strict=True)):
+        drift = 2.0 * jnp.sum(back * homogeneity_deficit(model.network.activation, z), axis=0)
+        drifts.append(drift + 2.0 * _frozen_bias(model, passes, index))
+    return tuple(drifts)
+
+
+def _weight_rate(network: Architecture, index: int) -> float:
     rate = network.lambda_W[index] / network.widths[index]
     if rate == 0.0:
         raise InvalidValueError(
@@ -232,7 +292,7 @@ class _Pair(NamedTuple):
     rate_out: float
 
 
-def _pairs(network: MLP, params: Params) -> list[_Pair]:
+def _pairs(network: Architecture, params: Params) -> list[_Pair]:
     rates = [_weight_rate(network, index) for index in range(network.depth)]
     return [
         _Pair(*params[i], params[i + 1].W, network.lambda_b[i], rates[i], rates[i + 1])
@@ -240,9 +300,9 @@ def _pairs(network: MLP, params: Params) -> list[_Pair]:
     ]
 
 
-def _frozen_bias(network: MLP, params: Params, signals: _Signals, index: int) -> Array:
+def _frozen_bias(model: Model, passes: _Signals, index: int) -> Array:
     """E[∇_z loss] b: part of ⟨∇_z loss, z⟩ that no bias norm makes up for when b does not learn."""
-    b = params[index].b
-    if network.lambda_b[index] != 0.0:
+    b = model.params[index].b
+    if model.network.lambda_b[index] != 0.0:
         return jnp.zeros_like(b)
-    return -jnp.sum(signals.delta[index], axis=0) * b
+    return -jnp.sum(passes.delta[index], axis=0) * b

@@ -10,29 +10,38 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
+from jaxtyping import Array
 
 from dynagram._precision import float64
-from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.networks import MLP, Params, check_inputs
-from dynagram.networks._weights import Weights
+from dynagram.data import Data
+from dynagram.errors import NonFiniteError
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables._nulls import Alignment
 from dynagram.observables.gram._factor import FeatureFactor
-from dynagram.observables.gram._linearity import (
-    Linearity,
-    check_labels,
-    held_out_linearity,
-    one_hot,
-)
+from dynagram.observables.gram._linearity import Linearity, held_out_linearity
 from dynagram.observables.gram._virtual_covariance import stationarity
 from dynagram.observables.spectra._spectra import WeightSpectrum, weight_spectrum
-from dynagram.observables.tangents._signals import check_differentiable, gradients
+from dynagram.observables.tangents._signals import Signals, check_differentiable, network_signals
+from dynagram.results._table import Grid, short
+from dynagram.training._losses import (
+    check_loss,
+    check_loss_targets,
+    loss_gradient,
+    loss_value,
+)
 
-Loss = Literal["auto", "cross-entropy", "mse"]
+if TYPE_CHECKING:
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
+
 _NUMBERS_AT_ONCE = 2**23
 _LARGEST_BATCH = 512
 
@@ -41,10 +50,16 @@ _LARGEST_BATCH = 512
 class LayerMeasurement:
     """Layer ℓ of a measured network.
 
-    `kernel_share` is the share of its parameters in the trace of the tangent kernel at equal
-    learning rates. `linearity` is that of the features after the layer: σ(z^(ℓ)), or z^(L).
-    `alignment` is `stationarity`, None where the gradient is exactly zero; `imbalance` is
-    ‖W^(ℓ+1)‖² − ‖W^(ℓ)‖², None for the last layer; `dead` counts units constant on the batch.
+    **Arguments:**
+
+    - `layer`, `name`, `shape`: ℓ, what its weight matrix is called, (n_ℓ, n_{ℓ-1}).
+    - `norm`: ‖W^(ℓ)‖².
+    - `kernel_share`: of its parameters in the trace of the tangent kernel at equal learning rates.
+    - `linearity`: that of the features after the layer, σ(z^(ℓ)) or z^(L).
+    - `alignment`: `stationarity`; None where the gradient is exactly zero.
+    - `spectrum`: of W^(ℓ)ᵀW^(ℓ).
+    - `imbalance`: ‖W^(ℓ+1)‖² − ‖W^(ℓ)‖²; None for the last layer.
+    - `dead`: the number of units constant on the batch.
     """
 
     layer: int
@@ -58,10 +73,45 @@ class LayerMeasurement:
     imbalance: float | None
     dead: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for JSON."""
+        spectrum, push = self.spectrum, self.alignment
+        return {
+            "layer": self.layer,
+            "name": self.name,
+            "shape": self.shape,
+            "kernel_share": self.kernel_share,
+            "target_linearity": _linearity(self.linearity),
+            "gram_alignment": push and {"value": push.value, "null": vars(push.null)},
+            "effective_rank": spectrum.effective_rank,
+            "spectrum": {
+                "verdict": spectrum.verdict,
+                "words": spectrum.sentence,
+                "spikes": spectrum.spikes,
+                "distance": spectrum.distance,
+                "distance_null": spectrum.distance_null and vars(spectrum.distance_null),
+                "tail": spectrum.tail and vars(spectrum.tail),
+                "random_exponent": spectrum.random_exponent,
+            },
+            "squared_norm": self.norm,
+            "imbalance_to_next": self.imbalance,
+            "dead_units": self.dead,
+        }
+
 
 @dataclass(frozen=True, eq=False)
-class NetworkMeasurement:
-    """A whole network on a batch; `accuracy` is None for regression; `notes` tell of guesses."""
+class Measurement:
+    """A whole network on a batch.
+
+    **Arguments:**
+
+    - `layers`: one `LayerMeasurement` for each ℓ = 1..L.
+    - `input_linearity`: the target linearity of the inputs themselves.
+    - `loss_name`, `loss`: which loss, and its value on the batch.
+    - `accuracy`: the share of right decisions; None for regression.
+    - `samples`: how many were measured.
+    - `notes`: what was guessed about the weights.
+    """
 
     layers: tuple[LayerMeasurement, ...]
     input_linearity: Linearity
@@ -71,71 +121,154 @@ class NetworkMeasurement:
     samples: int
     notes: tuple[str, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for JSON; eigenvalues are left out."""
+        return {
+            "samples": self.samples,
+            "loss": {self.loss_name: self.loss},
+            "accuracy": self.accuracy,
+            "input": {"target_linearity": _linearity(self.input_linearity)},
+            "layers": [layer.to_dict() for layer in self.layers],
+            "notes": self.notes,
+        }
 
+    def summary(self) -> Grid:
+        """With the data: tangent kernel, features after the layer, Gram of the layer."""
+        rows = [("input", "", "", *_score(self.input_linearity), "", "")]
+        for layer in self.layers:
+            push, null = ("–", "–") if layer.alignment is None else _cosine(layer.alignment)
+            shape = f"{layer.shape[0]}×{layer.shape[1]}"
+            share = f"{100 * layer.kernel_share:.1f} %"
+            rows.append((str(layer.layer), shape, share, *_score(layer.linearity), push, null))
+        headings = (
+            "layer", "shape", "kernel share", "target linearity", "null", "Gram/VC", "null",
+        )  # fmt: skip
+        return Grid(headings, tuple(rows), self.notes)
+
+    def weight_summary(self) -> Grid:
+        """In the weights: spectrum of WᵀW, and norms."""
+        rows = []
+        for layer in self.layers:
+            spectrum, tail = layer.spectrum, layer.spectrum.tail
+            has_spikes = spectrum.verdict == "spikes"
+            rows.append(
+                (
+                    str(layer.layer),
+                    f"{spectrum.effective_rank:.1f} of {len(spectrum.eigenvalues)}",
+                    "–" if tail is None else f"{tail.exponent:.1f}±{tail.error:.1f}",
+                    short(spectrum.random_exponent, 2),
+                    f"{spectrum.spikes} spikes" if has_spikes else spectrum.verdict,
+                    f"{layer.norm:.1f}",
+                    "" if layer.imbalance is None else f"{layer.imbalance:+.1f}",
+                )
+            )
+        headings = (
+            "layer", "effective rank", "tail α", "random α", "verdict", "norm²", "next − this",
+        )  # fmt: skip
+        return Grid(headings, tuple(rows))
+
+    def table(self) -> Table:
+        """A rich table of `summary`."""
+        return self.summary().rich()
+
+    def _repr_html_(self) -> str:
+        return self.summary().html(repr(self)) + self.weight_summary().html()
+
+    def __repr__(self) -> str:
+        result = f"{self.loss_name} {self.loss:.4g}"
+        result += "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
+        return f"Measurement({len(self.layers)} layers on {self.samples} samples, {result})"
+
+
+@takes_model
 @float64
-def measure_network(
-    weights: Weights,
-    activation: Any,
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    test: tuple[np.ndarray, np.ndarray] | None = None,
-    loss: Loss = "auto",
-    seed: int = 0,
-) -> NetworkMeasurement:
-    """Measure the network of `weights` with this activation on inputs `x` and targets `y`.
+def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> Measurement:
+    """Measure a network layer by layer on data.
 
-    `y` holds integer labels (cross-entropy) or reals (mean squared error); `loss` overrules that.
-    Target linearity is a held-out score: fitted on (x, y) and scored on `test`, or without it
-    fitted on a random half (from `seed`) and scored on the other. Cost per sample about
-    n_L Σ n_ℓ n_{ℓ-1}; memory 64 MB and (n_ℓ + C)² numbers per layer.
+    **Arguments:**
 
-    >>> from dynagram.networks._weights import chain
+    - `model`: the network and its weights; skips are part of it.
+    - `data`: inputs and targets. Target linearity is a held-out score: fitted on `x`, `y` and
+        scored on `test_x`, `test_y`, or without them fitted on a random half of the samples and
+        scored on the other.
+    - `loss`: "half-sum", "mean" or "cross-entropy"; "auto" is the cross-entropy for classes (of a
+        single output: the binary one) and the mean squared error otherwise.
+    - `seed`: of the split and of the nulls.
+
+    **Returns:** `Measurement`. Cost per sample about n_L Σ n_ℓ n_{ℓ-1}; memory 64 MB and
+    (n_ℓ + C)² numbers per layer.
+
     >>> rng = np.random.default_rng(0)
-    >>> net = chain({"W1": rng.normal(size=(20, 5)), "W2": rng.normal(size=(2, 20))})
+    >>> model = Model.of_matrices([rng.normal(size=(20, 5)), rng.normal(size=(2, 20))], "relu")
     >>> x = rng.normal(size=(80, 5))
-    >>> found = measure_network(net, "relu", x, (x[:, 0] > 0).astype(int))
-    >>> [layer.shape for layer in found.layers], found.loss_name
+    >>> result = measure(model, Data.of_classes(x, (x[:, 0] > 0).astype(int)))
+    >>> [layer.shape for layer in result.layers], result.loss_name
     ([(20, 5), (2, 20)], 'cross-entropy')
-    >>> round(sum(layer.kernel_share for layer in found.layers), 9)
+    >>> round(sum(layer.kernel_share for layer in result.layers), 9)
     1.0
     """
-    network, params = weights.network(activation), weights.params()
-    check_differentiable(network, 1, "the gradient of the loss")
-    task = _task(x, y, network, loss)
-    x = check_inputs(x, network.widths[0])
-    if test is None:
-        fitted = np.zeros(len(x), dtype=bool)
-        fitted[np.random.default_rng(seed).permutation(len(x))[: (len(x) + 1) // 2]] = True
-    else:
-        fitted = np.ones(len(x), dtype=bool)
-    totals = _Totals(network)
-    for rows, passed in _passes(network, params, x):
-        totals.add(passed, task.targets[rows], task.kind, len(x), fitted[rows])
-    if test is not None:
-        task_of_test = _task(test[0], test[1], network, loss)
-        x_test = check_inputs(test[0], network.widths[0], "x_test")
-        for rows, passed in _passes(network, params, x_test):
-            totals.score(passed, task_of_test.targets[rows])
-    return NetworkMeasurement(
-        layers=tuple(_layers(weights, totals, seed)),
+    model, samples = model.in_float64(), len(data.x)
+    check_differentiable(model.network, 1, "the gradient of the loss")
+    data.check(model.network)
+    kind = _choose_loss(data, loss)
+    is_fitted = np.ones(samples, dtype=bool)
+    if data.test_y is None:
+        order = np.random.default_rng(seed).permutation(samples)
+        is_fitted[order[(samples + 1) // 2 :]] = False
+    totals = _Totals(model.network)
+    for rows, passes in _stream(model, data.x):
+        totals.add(passes, data.y[rows], kind, samples, is_fitted[rows])
+    if data.test_y is not None:
+        for rows, passes in _stream(model, data.test_x):
+            totals.score(passes, data.test_y[rows])
+    has_classes = data.classes is not None or kind == "cross-entropy"
+    return Measurement(
+        layers=tuple(_layers(model, totals, seed)),
         input_linearity=held_out_linearity(totals.fit[0], None, totals.held_out[0], seed=seed),
-        loss_name=task.kind,
+        loss_name=kind,
         loss=totals.loss,
-        accuracy=totals.correct / len(x) if task.classes else None,
-        samples=len(x),
-        notes=weights.notes,
+        accuracy=totals.correct / samples if has_classes else None,
+        samples=samples,
+        notes=model.notes,
     )
 
 
-def _layers(weights: Weights, totals: _Totals, seed: int) -> Iterator[LayerMeasurement]:
-    norms = [float(np.sum(W**2)) for W in weights.W]
+def _linearity(linearity: Linearity) -> dict[str, Any]:
+    return {
+        "score": linearity.score,
+        "null": vars(linearity.null),
+        "rank": linearity.rank,
+        "fitted": linearity.samples,
+        "scored": linearity.scored,
+    }
+
+
+def _score(linearity: Linearity) -> tuple[str, str]:
+    null = linearity.null
+    return f"{linearity.score:.3f}", f"{null.mean:.3f}±{null.deviation:.3f}"
+
+
+def _cosine(alignment: Alignment) -> tuple[str, str]:
+    return f"{alignment.value:.2f}", f"±{alignment.null.deviation:.2f}"
+
+
+def _choose_loss(data: Data, loss: str) -> str:
+    if loss == "auto":
+        return "mean" if data.classes is None else "cross-entropy"
+    is_single = loss == "cross-entropy" and data.outputs == 1
+    check_loss_targets(loss, np.hstack([1.0 - data.y, data.y]) if is_single else data.y)
+    return check_loss(loss)
+
+
+def _layers(model: Model, totals: _Totals, seed: int) -> Iterator[LayerMeasurement]:
+    weights = [np.asarray(layer.W, dtype=np.float64) for layer in model.params]
+    norms = [float(np.sum(W**2)) for W in weights]
     shares = totals.kernel / np.sum(totals.kernel)
-    for index, W in enumerate(weights.W):
+    for index, W in enumerate(weights):
         gradient = totals.gradients[index]
         yield LayerMeasurement(
             layer=index + 1,
-            name=weights.names[index],
+            name=model.name_of(index + 1),
             shape=(W.shape[0], W.shape[1]),
             norm=norms[index],
             kernel_share=float(shares[index]),
@@ -149,67 +282,30 @@ def _layers(weights: Weights, totals: _Totals, seed: int) -> Iterator[LayerMeasu
         )
 
 
-# --- data -------------------------------------------------------------------------------------
-
-
-class _Task(NamedTuple):
-    kind: str
-    targets: np.ndarray
-    classes: bool
-
-
-def _task(x: np.ndarray, y: np.ndarray, network: MLP, loss: Loss) -> _Task:
-    """Targets (samples, n_L) and the loss they mean."""
-    y, outputs = np.asarray(y), network.widths[-1]
-    if len(y) != len(x):
-        raise InvalidValueError("rows of x and y", (len(x), len(y)), "one target per input needed")
-    is_labels = y.ndim == 1 and y.dtype.kind in "iub"
-    kind = ("cross-entropy" if is_labels else "mse") if loss == "auto" else loss
-    if is_labels:
-        labels = check_labels(y.astype(np.int64))
-        if outputs == 1 and labels.max() <= 1:
-            return _Task(kind, labels[:, None].astype(np.float64), True)
-        if labels.max() >= outputs:
-            allowed = f"the network has {outputs} outputs, for labels 0 to {outputs - 1}"
-            raise InvalidValueError("y", int(labels.max()), allowed)
-        return _Task(kind, one_hot(labels, outputs), True)
-    targets = y[:, None] if y.ndim == 1 else y
-    return _Task(kind, check_inputs(targets, outputs, "y"), kind == "cross-entropy")
-
-
 # --- passes -----------------------------------------------------------------------------------
 
 
-class _Passed(NamedTuple):
-    """Features entering every layer and the output, and J^(ℓ) = ∂z^(L)/∂z^(ℓ)."""
-
-    h: list[np.ndarray]
-    J: list[np.ndarray]
-
-
 @functools.partial(jax.jit, static_argnums=0)
-def _pass(network: MLP, params: Params, x: ArrayLike) -> Any:
-    found = gradients(network, params, x)
-    return found.u, found.J
+def _pass(network: Architecture, params: Params, x: ArrayLike) -> Signals:
+    return network_signals(network, params, x)
 
 
-def _passes(network: MLP, params: Params, x: np.ndarray) -> Iterator[tuple[slice, _Passed]]:
+def _stream(model: Model, x: np.ndarray) -> Iterator[tuple[slice, Signals]]:
+    """Forward and backward passes over as many rows at a time as fit in memory."""
+    network, params = model.network, model.params
     size = network.widths[-1] * sum(network.widths)
     rows = int(np.clip(_NUMBERS_AT_ONCE // size, 1, min(_LARGEST_BATCH, len(x))))
     for start in range(0, len(x), rows):
-        u, J = _pass(network, params, x[start : start + rows])
-        h = [np.asarray(values) for values in u]
-        with np.errstate(over="ignore", invalid="ignore"):
-            output = h[-1] @ np.asarray(params[-1].W).T + np.asarray(params[-1].b)
-        if not np.all(np.isfinite(output)):
+        passes = jax.tree.map(np.asarray, _pass(network, params, x[start : start + rows]))
+        if not np.all(np.isfinite(passes.z[-1])):
             raise NonFiniteError("the network's output overflows: wrong activation or input scale?")
-        yield slice(start, start + rows), _Passed([*h, output], [np.asarray(v) for v in J])
+        yield slice(start, start + rows), passes
 
 
 class _Totals:
     """Sums over the batches."""
 
-    def __init__(self, network: MLP):
+    def __init__(self, network: Architecture):
         self.fit = [FeatureFactor() for _ in network.widths]
         self.held_out = [FeatureFactor() for _ in network.widths]
         self.kernel = np.zeros(network.depth)
@@ -219,47 +315,60 @@ class _Totals:
         self.lowest = [np.full(n, np.inf) for n in network.widths[1:]]
         self.loss = 0.0
         self.correct = 0
-        self._rates = network.lambda_b
+        # A bias that does not exist has no gradient; all that exists moves at the same rate.
+        self._has_bias = [float(rate > 0.0) for rate in network.lambda_b]
 
     def add(
-        self, passed: _Passed, targets: np.ndarray, kind: str, samples: int, fitted: np.ndarray
+        self, passes: Signals, targets: np.ndarray, kind: str, samples: int, is_fitted: np.ndarray
     ) -> None:
         """Count a batch of the measured data."""
-        loss, residual, correct = _loss(passed.h[-1], targets, kind)
-        self.loss += loss / samples
-        self.correct += correct
-        for index, J in enumerate(passed.J):
-            h = passed.h[index]
-            sizes = self._rates[index] + np.sum(h**2, axis=1)
+        features = _features(passes)
+        value, residual = _loss(kind, passes.z[-1], targets)
+        share = 1.0 if kind == "half-sum" else len(targets) / samples
+        self.loss += share * value
+        self.correct += _count_correct(kind, np.asarray(passes.z[-1]), targets)
+        for index, J in enumerate(passes.J):
+            h, after = features[index], features[index + 1]
+            sizes = self._has_bias[index] + np.sum(h**2, axis=1)
             self.kernel[index] += float(sizes @ np.sum(J**2, axis=(1, 2)))
-            delta = np.einsum("ai,aij->aj", residual / samples, J)
+            delta = np.einsum("ai,aij->aj", share * residual, J)
             self.gradients[index] += delta.T @ h
-            after = passed.h[index + 1]
             self.highest[index] = np.maximum(self.highest[index], after.max(axis=0))
             self.lowest[index] = np.minimum(self.lowest[index], after.min(axis=0))
-        for index, h in enumerate(passed.h):
-            if np.any(fitted):
-                self.fit[index].add(h[fitted], targets[fitted])
-            if not np.all(fitted):
-                self.held_out[index].add(h[~fitted], targets[~fitted])
+        for index, h in enumerate(features):
+            if np.any(is_fitted):
+                self.fit[index].add(h[is_fitted], targets[is_fitted])
+            if not np.all(is_fitted):
+                self.held_out[index].add(h[~is_fitted], targets[~is_fitted])
 
-    def score(self, passed: _Passed, targets: np.ndarray) -> None:
+    def score(self, passes: Signals, targets: np.ndarray) -> None:
         """Count a batch of the test data, for target linearity alone."""
-        for factor, h in zip(self.held_out, passed.h, strict=True):
+        for factor, h in zip(self.held_out, _features(passes), strict=True):
             factor.add(h, targets)
 
 
-def _loss(z: np.ndarray, y: np.ndarray, kind: str) -> tuple[float, np.ndarray, int]:
-    """Summed loss, its gradient by z, and correct decisions."""
-    if kind == "mse":
-        residual = (z - y) / z.shape[1]
-        decided = np.argmax(z, axis=1) == np.argmax(y, axis=1) if z.shape[1] > 1 else (z > 0.5) == y
-        return float(np.sum((z - y) ** 2)) / z.shape[1], 2.0 * residual, int(np.sum(decided))
-    if z.shape[1] == 1:
-        probability = 0.5 * (1.0 + np.tanh(0.5 * z))
-        loss = float(np.sum(np.logaddexp(0.0, z) - y * z))
-        return loss, probability - y, int(np.sum((z > 0) == (y > 0.5)))
-    shifted = z - z.max(axis=1, keepdims=True)
-    logs = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
-    correct = int(np.sum(np.argmax(z, axis=1) == np.argmax(y, axis=1)))
-    return -float(np.sum(y * logs)), np.exp(logs) * y.sum(axis=1, keepdims=True) - y, correct
+def _features(passes: Signals) -> list[np.ndarray]:
+    """What enters every layer, and the output."""
+    return [np.asarray(values) for values in (*passes.u, passes.z[-1])]
+
+
+def _loss(kind: str, z: ArrayLike, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """The loss of a batch and its gradient by z."""
+    outputs, targets = jnp.asarray(z), jnp.asarray(y)
+    is_binary = kind == "cross-entropy" and y.shape[1] == 1
+    if is_binary:  # one logit z stands for the two logits 0 and z
+        outputs, targets = _two_columns(outputs, 0.0), _two_columns(targets, 1.0)
+    gradient = np.asarray(loss_gradient(kind, outputs, targets))
+    return float(loss_value(kind, outputs, targets)), gradient[:, 1:] if is_binary else gradient
+
+
+def _two_columns(values: Array, total: float) -> Array:
+    first = jnp.zeros_like(values) if total == 0.0 else total - values
+    return jnp.concatenate([first, values], axis=1)
+
+
+def _count_correct(kind: str, z: np.ndarray, y: np.ndarray) -> int:
+    if z.shape[1] > 1:
+        return int(np.sum(np.argmax(z, axis=1) == np.argmax(y, axis=1)))
+    threshold = 0.0 if kind == "cross-entropy" else 0.5
+    return int(np.sum((z > threshold) == (y > 0.5)))

@@ -20,7 +20,12 @@ from dynagram.errors import InvalidValueError, NonFiniteError
 
 @dataclass(frozen=True)
 class Null:
-    """Mean and standard deviation of a measure when its two sides have nothing in common."""
+    """Mean and standard deviation of a measure when its two sides have nothing in common.
+
+    **Arguments:**
+
+    - `mean`, `deviation`: of the measure.
+    """
 
     mean: float
     deviation: float
@@ -37,6 +42,11 @@ class Null:
 @dataclass(frozen=True)
 class Alignment:
     """A cosine or correlation and what independent things of the same shape and spectra give.
+
+    **Arguments:**
+
+    - `value`: the measure.
+    - `null`: its `Null`.
 
     >>> Alignment(0.5, Null(0.25, 0.125)).score
     2.0

@@ -17,10 +17,15 @@ from dynagram.errors import InvalidValueError
 
 @dataclass(frozen=True)
 class LossPlateau:
-    """One stretch, in steps; `left` is False when the curve ends on it.
+    """One stretch in which the loss stood still.
 
-    `contrast` is its length over that of the next fall of the same size (of the one before, at the
-    end of the curve).
+    **Arguments:**
+
+    - `start`, `end`: in steps.
+    - `level`: the loss there.
+    - `contrast`: its length over that of the next fall of the same size (of the one before, at the
+        end of the curve).
+    - `left`: False when the curve ends on it.
     """
 
     start: float
@@ -39,9 +44,16 @@ def find_plateaus(
 ) -> tuple[LossPlateau, ...]:
     """The plateaus of a loss curve, in the order of time.
 
-    `fall` is the largest part of the curve's whole fall that a plateau may contain, `contrast` how
-    many times longer than the next such fall it must last. A curve whose whole fall is below three
-    standard deviations of its own noise is one plateau. Cost: O(points log points).
+    A curve whose whole fall is below three standard deviations of its own noise is one plateau.
+
+    **Arguments:**
+
+    - `loss`: the losses of a run.
+    - `steps`: when they were logged, increasing; 0, 1, … without.
+    - `fall`: the largest part of the curve's whole fall that a plateau may contain.
+    - `contrast`: how many times longer than the next such fall a plateau must last.
+
+    **Returns:** `LossPlateau`s. Cost: O(points log points).
 
     >>> t = np.arange(1000.0)
     >>> stages = 1 / (1 + np.exp((t - 300) / 10)) + 0.5 / (1 + np.exp((t - 800) / 10))

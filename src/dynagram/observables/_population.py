@@ -26,11 +26,16 @@ def gaussian_batch(
 ) -> tuple[Float[np.ndarray, "nodes n_0"], Float[np.ndarray, " nodes"]]:
     """Rows x and weights that stand for x ~ N(0, I): averages of anything read through `vectors`.
 
-    `vectors` are the rows of the first weight matrix together with the directions of the target.
-    They may span three dimensions at most. Give the rows and weights to `small_signal` or
-    `imbalance_drift`. One dimension: the rule of `dynagram.gaussian`; two or three: a grid with
-    this `spacing` for scales up to 1, finer for longer vectors. Cost: some 200, 2000 or 50 000
-    rows.
+    **Arguments:**
+
+    - `vectors`: the rows of the first weight matrix together with the directions of the target.
+        They may span three dimensions at most.
+    - `activation`: σ, whose kinks the rule must know.
+    - `spacing`: of the grid in two or three dimensions for scales up to 1; finer for longer
+        vectors.
+
+    **Returns:** rows (nodes, n_0) and their weights, for `small_signal` or `imbalance_drift`. One
+    dimension: the rule of `dynagram.gaussian`. Cost: some 200, 2000 or 50 000 rows.
 
     >>> v = np.eye(6)[:1]                                  # the target sees the first of 6 inputs
     >>> x, weights = gaussian_batch(np.vstack([0.3 * v, v]), "tanh")

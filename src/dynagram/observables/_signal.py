@@ -14,12 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation
+from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
-from dynagram.networks import ActivationLike, Layer, checked_activation
+from dynagram.networks import Model, check_inputs
+from dynagram.networks._checks import require_plain
+from dynagram.networks._model import takes_model
+from dynagram.observables.tangents._signals import check_differentiable
 
 # Two neighbouring scales further apart than this separate a bottleneck from the other layers.
 _GAP = 1.5
@@ -29,10 +34,14 @@ _GAP = 1.5
 class LayerSignals:
     """What the layers of one network do to the signal of one batch.
 
-    `scales` are the root-mean-square gains α‖W_l‖_F/√n_l of the layers (the last without α);
-    `bottleneck` the layers (from 1) at the small scale, r of them; `gains` the mean slopes of the
-    activations; `nonlinearity` the part of each activation that is no multiple of its slope:
-    E|σ(z) − E σ(z) − g(z − E z)| / E|g(z − E z)|.
+    **Arguments:**
+
+    - `outputs`: f, (samples, n_L).
+    - `scales`: root-mean-square gains α‖W_l‖_F/√n_l of the layers (the last without α).
+    - `bottleneck`: the layers (from 1) at the small scale, r of them.
+    - `gains`: the mean slopes of the activations.
+    - `nonlinearity`: the part of each activation that is no multiple of its slope,
+        E|σ(z) − E σ(z) − g(z − E z)| / E|g(z − E z)|.
     """
 
     outputs: Float[np.ndarray, "samples outputs"]
@@ -51,8 +60,13 @@ class LayerSignals:
 class SmallSignal(LayerSignals):
     """The state of one network on one batch, as the theory of plateaus sees it.
 
-    `rate` is dγ/dt and `self_interaction` S. `path_gains` are y_m = ‖A_m‖/‖A_{m−1}‖ along the
-    chain A_m = W_m A_{m−1} from the direction of g, `operator_norms` the spectral norms.
+    **Arguments:** those of `LayerSignals`, and
+
+    - `gamma`: γ.
+    - `gradients`: G_l.
+    - `rate`, `self_interaction`: dγ/dt and S.
+    - `path_gains`: y_m = ‖A_m‖/‖A_{m−1}‖ along the chain A_m = W_m A_{m−1} from the direction of g.
+    - `operator_norms`: the spectral norms of the weight matrices.
     """
 
     gamma: float
@@ -73,77 +87,114 @@ class SmallSignal(LayerSignals):
         return max(self.operator_norms[layer - 1] for layer in self.bottleneck)
 
 
+@takes_model
 def layer_signals(
-    params: Sequence[Layer | np.ndarray],
+    model: Model,
     x: Float[np.ndarray, "samples n_0"],
     y: Float[np.ndarray, "samples outputs"],
-    activation: ActivationLike,
 ) -> LayerSignals:
-    """Scales, bottleneck, mean slopes and nonlinearity of a network on a batch: a forward pass.
+    """Scales, bottleneck, mean slopes and nonlinearity of a network on a batch.
+
+    **Arguments:**
+
+    - `model`: a network of at least two layers, without skips.
+    - `x`, `y`: inputs (samples, n_0) and targets (samples, n_L).
+
+    **Returns:** `LayerSignals`, in float64. Cost: a forward pass.
 
     >>> x = np.linspace(-1, 1, 9)[:, None]
-    >>> found = layer_signals([np.full((2, 1), 0.1), np.full((1, 2), 0.1)], x, x, "tanh")
-    >>> found.bottleneck, round(found.nonlinearity[0], 3)
+    >>> model = Model.of_matrices([np.full((2, 1), 0.1), np.full((1, 2), 0.1)], "tanh")
+    >>> state = layer_signals(model, x, x)
+    >>> state.bottleneck, round(state.nonlinearity[0], 3)
     ((1, 2), 0.002)
     """
-    return _layer_signals(_passed(params, x, y, activation, None))
+    return _layer_signals(_pass_forward(model, x, y, None))
 
 
+@takes_model
+@float64
 def small_signal(
-    params: Sequence[Layer | np.ndarray],
+    model: Model,
     x: Float[np.ndarray, "samples n_0"],
     y: Float[np.ndarray, "samples outputs"],
-    activation: ActivationLike,
     *,
     weights: Float[np.ndarray, " samples"] | None = None,
 ) -> SmallSignal:
     """Measure scales, bottleneck, γ, G_l, T, S, M, y_m, dγ/dt of a network on a batch.
 
-    `params` holds a matrix (n_l, n_{l−1}) or a `Layer` per layer. `weights` are those of the
-    samples, with the sum 1, in place of 1/samples: rows and weights of `gaussian_batch` give the
-    values of the population. Cost: one forward and three backward passes over the batch. Memory:
-    the activations of all layers.
+    **Arguments:**
+
+    - `model`: a network of at least two layers, without skips.
+    - `x`, `y`: inputs (samples, n_0) and targets (samples, n_L).
+    - `weights`: those of the samples, with the sum 1, in place of 1/samples: rows and weights of
+        `gaussian_batch` give the values of the population.
+
+    **Returns:** `SmallSignal`, in float64. Cost: one forward and three backward passes over the
+    batch; memory: the activations of all layers.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(500, 4))
     >>> layers = [0.1 * rng.normal(size=s) / 2 for s in ((16, 4), (16, 16))]
-    >>> layers.append(rng.normal(size=(1, 16)) / 4)
-    >>> found = small_signal(layers, x, np.tanh(x[:, :1]), "tanh")
-    >>> found.bottleneck, found.rate > 0
+    >>> model = Model.of_matrices([*layers, rng.normal(size=(1, 16)) / 4], "tanh")
+    >>> state = small_signal(model, x, np.tanh(x[:, :1]))
+    >>> state.bottleneck, state.rate > 0
     ((1, 2), True)
     """
-    state = _passed(params, x, y, activation, weights)
-    outputs, share = state.z[-1], state.share
-    linear, direction = _linear_target(x, y, share)
-    learnt, moved, own = (
-        _gradient(state.layers, state.u, state.slopes, share[:, None] * cotangent)
-        for cotangent in (linear, y - outputs, outputs)
-    )
+    check_differentiable(model.network, 1, "the gradient of the signal")
+    model = model.in_float64()
+    state = _pass_forward(model, x, y, weights)
+    linear, direction = _linear_target(x, y, state.share)
+    outputs = state.z[-1]
+    _, pull = jax.vjp(lambda params: model.network.apply(params, x), model.params)
+
+    def pull_back(cotangent: np.ndarray) -> list[np.ndarray]:
+        """Σ_samples of share·cotangent·∂f/∂W_l for every layer."""
+        return [
+            np.asarray(layer.W) for layer in pull(jnp.asarray(state.share[:, None] * cotangent))[0]
+        ]
+
+    learnt, moved, own = (pull_back(part) for part in (linear, y - outputs, outputs))
     return SmallSignal(
         **vars(_layer_signals(state)),
-        gamma=float(np.sum(share @ (outputs * linear))),
+        gamma=float(np.sum(state.share @ (outputs * linear))),
         gradients=tuple(learnt),
-        rate=_paired(learnt, moved),
-        self_interaction=_paired(learnt, own),
-        path_gains=_path_gains(state.layers, direction),
-        operator_norms=tuple(float(np.linalg.norm(layer, 2)) for layer in state.layers),
+        rate=_pair(learnt, moved),
+        self_interaction=_pair(learnt, own),
+        path_gains=_path_gains(state.weights, direction),
+        operator_norms=tuple(float(np.linalg.norm(W, 2)) for W in state.weights),
     )
 
 
-def mean_slopes(
-    weights: Sequence[np.ndarray],
-    biases: Sequence[np.ndarray | None],
-    x: Float[np.ndarray, "samples n_0"],
-    activation: ActivationLike,
-) -> tuple[float, ...]:
-    """E[σ'(z^(ℓ))] over samples and neurons of every hidden layer: one forward pass."""
-    sigma = checked_activation(activation)
-    _, z = _forward(weights, biases, x, sigma)
-    return tuple(float(np.mean(sigma.values(values, 1))) for values in z[:-1])
+@takes_model
+@float64
+def mean_slopes(model: Model, x: Float[np.ndarray, "samples n_0"]) -> tuple[float, ...]:
+    """E[σ'(z^(ℓ))] over samples and neurons of every hidden layer.
+
+    **Arguments:**
+
+    - `model`: the network.
+    - `x`: inputs (samples, n_0).
+
+    **Returns:** L−1 numbers. Cost: one forward pass.
+
+    >>> model = Model.of_matrices([np.eye(2), np.ones((1, 2))], "relu")
+    >>> mean_slopes(model, np.array([[1.0, -1.0]]))
+    (0.5,)
+    """
+    z = model.in_float64().preactivations(x)
+    slope = model.network.activation.values
+    return tuple(float(np.mean(slope(np.asarray(values), 1))) for values in z[:-1])
 
 
 def layer_scales(weights: Sequence[np.ndarray], gains: Sequence[float]) -> tuple[float, ...]:
     """Root-mean-square gain of every layer together with the activation after it.
+
+    **Arguments:**
+
+    - `weights`: the weight matrices W_1..W_L.
+    - `gains`: mean slopes of the L−1 activations.
+
+    **Returns:** L numbers.
 
     >>> layer_scales([2.0 * np.eye(3), np.ones((1, 3))], [0.5])
     (1.0, 1.7320508075688772)
@@ -153,7 +204,13 @@ def layer_scales(weights: Sequence[np.ndarray], gains: Sequence[float]) -> tuple
 
 
 def bottleneck_layers(scales: Sequence[float]) -> tuple[int, ...]:
-    """The layers (from 1) below the widest gap between neighbouring scales; all without a gap.
+    """The layers below the widest gap between neighbouring scales; all where there is no gap.
+
+    **Arguments:**
+
+    - `scales`: one number per layer.
+
+    **Returns:** the numbers of the layers, from 1.
 
     >>> bottleneck_layers([0.1, 1.2, 0.11, 1.0]), bottleneck_layers([0.1, 0.12, 0.09])
     ((1, 3), (1, 2, 3))
@@ -168,66 +225,43 @@ def bottleneck_layers(scales: Sequence[float]) -> tuple[int, ...]:
     return tuple(layer for layer, scale in enumerate(scales, start=1) if scale <= limit)
 
 
-def matrices(
-    params: Sequence[Layer | np.ndarray],
-) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-    """Weights and biases of a network given by matrices or `Layer`s; no bias is None."""
-    weights, biases = [], []
-    for layer in params:
-        if isinstance(layer, Layer):
-            weights.append(np.asarray(layer.W, dtype=np.float64))
-            bias = np.asarray(layer.b, dtype=np.float64)
-            biases.append(bias if np.any(bias) else None)
-        else:
-            weights.append(np.asarray(layer, dtype=np.float64))
-            biases.append(None)
-    return weights, biases
-
-
-def check_shapes(weights: Sequence[np.ndarray], x: np.ndarray, y: np.ndarray) -> None:
-    """Refuse layers that do not fit together or the batch, and numbers that are not finite."""
-    if len(weights) < 2:
-        raise InvalidValueError("layers", len(weights), "at least 2 needed")
-    inputs = x.shape[1]
-    for number, layer in enumerate(weights, start=1):
-        if layer.ndim != 2 or layer.shape[1] != inputs:
-            allowed = f"expected (n_{number}, {inputs})"
-            raise InvalidValueError(f"shape of layer {number}", layer.shape, allowed)
-        if not np.all(np.isfinite(layer)):
-            raise InvalidValueError(f"layer {number}", "not finite", "finite weights needed")
-        inputs = layer.shape[0]
-    if y.shape != (len(x), inputs):
-        raise InvalidValueError("shape of y", y.shape, f"expected ({len(x)}, {inputs})")
-
-
 class _Passed(NamedTuple):
-    """A forward pass: the weights, what each sample counts for, u^(0..L−1), z^(1..L), σ'(z)."""
+    """A forward pass: the weights, what each sample counts for, z^(1..L), and σ, σ' of hidden z."""
 
-    layers: list[np.ndarray]
+    weights: list[np.ndarray]
     share: np.ndarray
-    u: list[np.ndarray]
     z: list[np.ndarray]
+    features: list[np.ndarray]
     slopes: list[np.ndarray]
 
 
-def _passed(
-    params: Sequence[Layer | np.ndarray],
-    x: np.ndarray,
-    y: np.ndarray,
-    activation: ActivationLike,
-    weights: np.ndarray | None,
+@float64
+def _pass_forward(
+    model: Model, x: np.ndarray, y: np.ndarray, weights: np.ndarray | None
 ) -> _Passed:
-    sigma = checked_activation(activation)
-    layers, biases = matrices(params)
-    check_shapes(layers, x, y)
+    model, network = model.in_float64(), model.network
+    require_plain(network, "the theory of plateaus")
+    if network.depth < 2:
+        raise InvalidValueError("depth", network.depth, "at least 2 layers needed")
+    x = check_inputs(x, network.input_size)
+    if y.shape != (len(x), network.output_size):
+        allowed = f"expected ({len(x)}, {network.output_size})"
+        raise InvalidValueError("shape of y", y.shape, allowed)
     share = _shares(weights, len(x))
-    u, z = _forward(layers, biases, x, sigma)
-    return _Passed(layers, share, u, z, [sigma.values(values, 1) for values in z[:-1]])
+    z = [np.asarray(values) for values in model.preactivations(x)]
+    sigma = network.activation
+    return _Passed(
+        [np.asarray(layer.W) for layer in model.params],
+        share,
+        z,
+        [sigma.values(values) for values in z[:-1]],
+        [sigma.values(values, 1) for values in z[:-1]],
+    )
 
 
 def _layer_signals(state: _Passed) -> LayerSignals:
     gains = tuple(float(np.mean(state.share @ values)) for values in state.slopes)
-    scales = layer_scales(state.layers, gains)
+    scales = layer_scales(state.weights, gains)
     return LayerSignals(
         outputs=state.z[-1],
         scales=scales,
@@ -235,7 +269,7 @@ def _layer_signals(state: _Passed) -> LayerSignals:
         gains=gains,
         nonlinearity=tuple(
             _nonlinearity(values, after, gain, state.share)
-            for values, after, gain in zip(state.z[:-1], state.u[1:], gains, strict=True)
+            for values, after, gain in zip(state.z[:-1], state.features, gains, strict=True)
         ),
     )
 
@@ -252,37 +286,6 @@ def _shares(weights: np.ndarray | None, samples: int) -> np.ndarray:
             "weights", f"sum {share.sum():.6g}", "numbers ≥ 0 with the sum 1 needed"
         )
     return share
-
-
-def _forward(
-    weights: Sequence[np.ndarray],
-    biases: Sequence[np.ndarray | None],
-    x: np.ndarray,
-    sigma: Activation,
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """u^(0..L−1) and z^(1..L)."""
-    u, z = [x], []
-    for index, (layer, bias) in enumerate(zip(weights, biases, strict=True)):
-        values = u[-1] @ layer.T
-        z.append(values if bias is None else values + bias)
-        if index < len(weights) - 1:
-            u.append(sigma.values(z[-1]))
-    return u, z
-
-
-def _gradient(
-    weights: Sequence[np.ndarray],
-    u: Sequence[np.ndarray],
-    slopes: Sequence[np.ndarray],
-    cotangent: np.ndarray,
-) -> list[np.ndarray]:
-    """Σ_samples of cotangent·∂f/∂W_l for every layer."""
-    found: list[np.ndarray] = []
-    for index in range(len(weights) - 1, -1, -1):
-        found.insert(0, cotangent.T @ u[index])
-        if index:
-            cotangent = (cotangent @ weights[index]) * slopes[index - 1]
-    return found
 
 
 def _linear_target(
@@ -317,5 +320,5 @@ def _nonlinearity(z: np.ndarray, after: np.ndarray, gain: float, share: np.ndarr
     return rest / size if size else (math.inf if rest else 0.0)
 
 
-def _paired(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
+def _pair(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> float:
     return sum(float(np.sum(a * b)) for a, b in zip(first, second, strict=True))

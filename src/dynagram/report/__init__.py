@@ -1,18 +1,22 @@
 """Figures and pages that show results; they compute nothing themselves."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from dynagram._lazy import facade
+from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
-    from dynagram.report._charts import xy_chart as xy_chart
+    from dynagram.report._charts import Axis as Axis
+    from dynagram.report._charts import Line as Line
+    from dynagram.report._charts import coloured_points as coloured_points
+    from dynagram.report._charts import line_chart as line_chart
+    from dynagram.report._charts import panels as panels
+    from dynagram.report._charts import side_by_side as side_by_side
     from dynagram.report._export import save as save
     from dynagram.report._figures import flow as flow
     from dynagram.report._figures import phase_plane as phase_plane
     from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
     from dynagram.report._initialisation import initialisation_report as initialisation_report
+    from dynagram.report._output_charts import outputs_chart as outputs_chart
     from dynagram.report._page import Code as Code
     from dynagram.report._page import Figure as Figure
     from dynagram.report._page import Notice as Notice
@@ -21,15 +25,58 @@ if TYPE_CHECKING:
     from dynagram.report._page import Text as Text
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
+    from dynagram.report._tensor_charts import entries_chart as entries_chart
+    from dynagram.report._tensor_charts import tensor_flow as tensor_flow
 
-__getattr__, __dir__, __all__ = facade(  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "Axis",
+    "Code",
+    "Figure",
+    "Line",
+    "Notice",
+    "Section",
+    "Table",
+    "Text",
+    "coloured_points",
+    "entries_chart",
+    "flow",
+    "initialisation_report",
+    "line_chart",
+    "outputs_chart",
+    "panels",
+    "phase_figure",
+    "phase_plane",
+    "render",
+    "save",
+    "side_by_side",
+    "tensor_flow",
+    "theory_and_ensemble",
+]
+
+__getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "_charts": "xy_chart",
-        "_export": "save",
-        "_figures": "flow phase_plane theory_and_ensemble",
-        "_page": "Code Figure Notice Section Table Text render",
-        "_phase": "phase_figure",
-        "_initialisation": "initialisation_report",
+        "Axis": "_charts",
+        "Code": "_page",
+        "Figure": "_page",
+        "Line": "_charts",
+        "Notice": "_page",
+        "Section": "_page",
+        "Table": "_page",
+        "Text": "_page",
+        "entries_chart": "_tensor_charts",
+        "flow": "_figures",
+        "initialisation_report": "_initialisation",
+        "outputs_chart": "_output_charts",
+        "coloured_points": "_charts",
+        "line_chart": "_charts",
+        "panels": "_charts",
+        "phase_figure": "_phase",
+        "phase_plane": "_figures",
+        "render": "_page",
+        "save": "_export",
+        "tensor_flow": "_tensor_charts",
+        "side_by_side": "_charts",
+        "theory_and_ensemble": "_figures",
     },
 )

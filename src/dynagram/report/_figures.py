@@ -34,10 +34,20 @@ def _short(value: Any) -> Any:
 
 
 def distinguished(
-    channel: Any, field: str, names: Sequence[str], *, lines: bool = False, **options: Any
+    channel: Any,
+    field: str,
+    names: Sequence[str],
+    *,
+    lines: bool = False,
+    columns: int | None = None,
+    **options: Any,
 ) -> Any:
     """A channel that tells series apart; channels of one field share one legend."""
-    symbol = {"symbolType": "stroke", "symbolSize": 250} if lines else {}
+    symbol: dict[str, Any] = (
+        {"symbolType": "stroke", "symbolSize": 250, "symbolOpacity": 1} if lines else {}
+    )
+    if columns is not None:
+        symbol["columns"] = columns
     scale = alt.Scale(domain=list(names), **options)
     legend = alt.Legend(orient="bottom", **symbol)
     return channel(f"{field}:N", title=None, scale=scale, legend=legend)
@@ -53,8 +63,14 @@ def phase_plane(
 ) -> Chart:
     """Curves and labelled points in the (C_W, C_b) plane, as in Fig. 5.1 of the book.
 
-    `curves` maps a name to its (C_W, C_b) coordinates along the curve; `points` a label to
-    (C_W, C_b); the other arguments are the ranges shown.
+    **Arguments:**
+
+    - `curves`: maps a name to its (C_W, C_b) coordinates along the curve.
+    - `points`: maps a label to (C_W, C_b).
+    - `C_W`, `C_b`: the ranges shown, (low, high).
+    - `width`: of the chart in pixels.
+
+    **Returns:** a chart.
 
     >>> line = (np.array([1.0, 2.0]), np.array([0.0, 0.1]))
     >>> box = {"C_W": (0.0, 3.0), "C_b": (0.0, 1.0)}
@@ -118,7 +134,18 @@ def flow(
     log: bool = False,
     width: int = WIDTH,
 ) -> Chart:
-    """Quantities against depth, one line each; `law` is a dashed guide, `log` makes both axes so.
+    """Quantities against depth, one line each.
+
+    **Arguments:**
+
+    - `layers`: ℓ, along the horizontal axis.
+    - `series`: maps a name to its values, one per layer.
+    - `y_title`: what is along the vertical axis.
+    - `law`: name and values of a dashed guide.
+    - `log`: whether both axes are logarithmic.
+    - `width`: of the chart in pixels.
+
+    **Returns:** a chart.
 
     >>> layers = np.arange(1, 4)
     >>> chart = flow(layers, {"K": np.array([1.0, 0.5, 0.3])}, y_title="kernel K")
@@ -135,12 +162,12 @@ def flow(
     )
     values = np.concatenate(list(series.values()))
     values = values[np.isfinite(values)]
-    y_axis = alt.Axis(format="~g", values=_log_ticks(values)) if log else alt.Axis(format="~g")
+    y_axis = alt.Axis(format="~g", values=log_ticks(values)) if log else alt.Axis(format="~g")
     return (
         alt.Chart(data)
         .mark_line(clip=True, point=alt.OverlayMarkDef(size=18) if layers.size <= 30 else False)
         .encode(
-            x=_layer_scale(layers, log=log),
+            x=layer_scale(layers, log=log),
             y=alt.Y(
                 "value:Q",
                 title=y_title,
@@ -167,6 +194,15 @@ def theory_and_ensemble(
 
     The lower panel shows (measured − predicted)/standard error on the band ±3, because a good
     prediction hides the bars of the upper one.
+
+    **Arguments:**
+
+    - `layers`: ℓ, along the horizontal axis.
+    - `theory`: maps a name to its predicted values, one per layer.
+    - `measured`, `errors`: map the same names to measured values and their standard errors.
+    - `y_title`: what is along the vertical axis of the upper panel.
+
+    **Returns:** a chart of two panels.
 
     >>> layers, ones = np.arange(1, 3), np.ones(2)
     >>> chart = theory_and_ensemble(
@@ -197,7 +233,7 @@ def theory_and_ensemble(
     tooltip = ["entry:N", "layer:Q"] + [
         alt.Tooltip(f"{name}:Q", format=".4g") for name in ("theory", "measured", "error", "score")
     ]
-    x = _layer_scale(layers, "place", title=None)
+    x = layer_scale(layers, "place", title=None)
     axis = alt.Axis(format="~g", tickCount=6)
     upper = alt.layer(
         base.mark_line(opacity=0.8).encode(x=x, y=alt.Y("theory:Q", title=y_title, axis=axis)),
@@ -218,7 +254,7 @@ def theory_and_ensemble(
     )
     zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color=REFERENCE).encode(y="zero:Q")
     residuals = base.mark_point(opacity=1).encode(
-        x=_layer_scale(layers, "place"),
+        x=layer_scale(layers, "place"),
         y=alt.Y("score:Q", title="residual / s.e.", axis=alt.Axis(tickCount=4)),
         shape=shape,
         tooltip=tooltip,
@@ -232,13 +268,13 @@ def _side_by_side(series: int) -> np.ndarray:
     return 0.12 * (np.arange(series) - 0.5 * (series - 1))
 
 
-def _layer_scale(
+def layer_scale(
     layers: np.ndarray, field: str = "layer", *, title: str | None = "layer ℓ", log: bool = False
 ) -> Any:
     """The horizontal axis: ticks on whole layers only."""
     first, last = int(layers.min()), int(layers.max())
     if log:
-        ticks = _log_ticks(layers)
+        ticks = log_ticks(layers)
         scale = alt.Scale(type="log", nice=False, domain=[first, last])
     else:
         step = max(1, math.ceil((last - first) / 10))
@@ -254,7 +290,7 @@ def _log_scale(values: np.ndarray) -> Any:
     return alt.Scale(type="log", nice=False, domain=[_short(low / margin), _short(high * margin)])
 
 
-def _log_ticks(values: np.ndarray) -> list[float]:
+def log_ticks(values: np.ndarray) -> list[float]:
     """1, 2, 5, 10, … within the data; only powers of ten when there are more than two decades."""
     positive = values[values > 0]
     low, high = math.log10(positive.min()), math.log10(positive.max())

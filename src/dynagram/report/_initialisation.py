@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.ensembles.initial._metric import KernelEnsemble, measure_kernels
+from dynagram.ensembles._simulate import simulate
+from dynagram.ensembles.engine._progress import Progress
 from dynagram.networks import MLP
-from dynagram.report._figures import flow, theory_and_ensemble
+from dynagram.networks._checks import require_plain
+from dynagram.report._figures import flow
 from dynagram.report._page import Code, Figure, Notice, Section, Table, Text, render
 from dynagram.report._phase import phase_figure
+from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.prose._initialisation import jax_lines, paragraph, pytorch_lines
 from dynagram.results._comparison import Comparison, compare
-from dynagram.results._estimate import Estimate
+from dynagram.results._table import short_widths
 from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import next_order
 from dynagram.theory._predict import predict
 from dynagram.theory.criticality import critical_initialisation, single_input
 
-Progress = Callable[[int, int], object]
 _FLOW_DEPTH = 100
 _KIND = {"trust": "good", "careful": "warn", "do not use": "bad"}
 
@@ -44,14 +45,22 @@ def initialisation_report(
     *,
     members: int,
     seed: int,
-    progress: Progress | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> str:
-    """The page as one string of HTML. Cost: the ensemble, `members` networks, dominates."""
+    """The page as one string of HTML.
+
+    **Arguments:**
+
+    - `network`, `x`: what is looked at, and one input a row.
+    - `members`, `seed`: of the ensemble, which dominates the cost.
+    - `progress`: called with a `Progress` now and then.
+
+    **Returns:** HTML that loads nothing.
+    """
+    require_plain(network, "this page")
     prediction = predict(network, x, ("K", "V", "G1"), seed=seed)
-    ensemble = measure_kernels(
-        network, x, members=members, seed=seed, kernel=prediction["K"], progress=progress
-    )
-    comparisons = _compare(x, prediction, ensemble)
+    ensemble = simulate(network, x, ("K", "V", "G1"), members=members, seed=seed, progress=progress)
+    comparisons = _compare(prediction, ensemble)
     sections = [
         _verdict(prediction, ensemble),
         _inputs(x),
@@ -66,8 +75,8 @@ def initialisation_report(
         f"Before training: a {network.activation.name} network",
         sections,
         lead=(
-            f"Widths {_widths(network)}. What the effective theory of deep networks predicts "
-            f"about it at initialisation, beside what {members:,} random draws of it do."
+            f"Widths {short_widths(network.widths)}. What the effective theory of deep networks "
+            f"predicts about it at initialisation, beside what {members:,} random draws of it do."
         ),
         footer=(
             "Equation numbers: Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, "
@@ -76,46 +85,39 @@ def initialisation_report(
     )
 
 
-def _widths(network: MLP) -> str:
-    """8, 128 × 6, 1: runs of equal widths in one piece."""
-    runs = [(n, len(list(group))) for n, group in itertools.groupby(network.widths)]
-    return ", ".join(str(n) if count == 1 else f"{n} × {count}" for n, count in runs)
-
-
 def _sample_names(samples: int) -> list[str]:
     return [chr(ord("A") + i) for i in range(samples)]
 
 
-def _compare(x: np.ndarray, prediction: Tensors, ensemble: KernelEnsemble) -> list[Comparison]:
+def _compare(prediction: Tensors, ensemble: Tensors) -> list[Comparison]:
     """Each quantity against the order that should describe it and the one that should not.
 
     The next order is shown for the first and the last input, the pair that needs it most.
     """
-    assert ensemble.G is not None
-    assert ensemble.V is not None
-    names = _sample_names(x.shape[0])
-    pair = [0, x.shape[0] - 1]
-    at = np.ix_(range(prediction.network.depth), pair, pair, pair, pair)
-    measured = Estimate(ensemble.V.value[at], ensemble.V.standard_error[at], ensemble.V.count)
-    further = next_order(prediction.network, x[pair]).vertex
-    label = f"V of {names[pair[0]]} and {names[pair[1]]}"
+    ends = [0, len(prediction.x) - 1]
+    first, last = (_sample_names(len(prediction.x))[end] for end in ends)
+    pair, measured = prediction.select(ends), ensemble.select(ends).estimate("V")
+    further = next_order(prediction.network, pair.x).vertex
+    label = f"V of {first} and {last}"
+    K, V = ensemble.estimate("K"), ensemble.estimate("V")
     return [
-        compare(prediction["K"], ensemble.G, name="mean metric, against K (order ∞)"),
-        compare(prediction.metric, ensemble.G, name="mean metric, against K + G1/n (order 1/n)"),
-        compare(prediction["V"], ensemble.V, name="four-point vertex V (order 1/n)"),
-        compare(prediction["V"][at], measured, name=f"{label} (order 1/n)"),
+        compare(prediction["K"], K, name="mean metric, against K (order ∞)"),
+        compare(prediction.metric, K, name="mean metric, against K + G1/n (order 1/n)"),
+        compare(prediction["V"], V, name="four-point vertex V (order 1/n)"),
+        compare(pair["V"], measured, name=f"{label} (order 1/n)"),
         compare(further, measured, name=f"{label}, against V + V1/n (one order more)"),
     ]
 
 
-def _verdict(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
+def _verdict(prediction: Tensors, ensemble: Tensors) -> Section:
     """The regime, and how the ensemble's precision compares with what the theory leaves out."""
-    assert ensemble.V is not None
     regime = prediction.regime
+    assert regime is not None  # predictions have one
     lines = list(regime.reasons)
     following = regime.numbers.get("next_order_of_V")
     if following is not None:
-        precision = ensemble.V.standard_error[-1, 0, 0, 0, 0] / ensemble.V.value[-1, 0, 0, 0, 0]
+        entry = (-1, 0, 0, 0, 0)
+        precision = ensemble.error("V")[entry] / ensemble["V"][entry]
         lines.append(
             f"for a single input the next order changes V at the output by "
             f"{100 * following:.1f} %; this ensemble measures it to {100 * precision:.1f} %"
@@ -170,9 +172,9 @@ def _flow_of_the_kernel(network: MLP) -> Section:
     layers = np.arange(1, _FLOW_DEPTH + 1)
     series = {}
     for factor, name in ((0.8, "C_W 20 % too small"), (1.0, "critical"), (1.2, "20 % too large")):
-        flowing = single_input(
-            network.activation, 1.0, _FLOW_DEPTH, C_b=point.C_b, C_W=factor * point.C_W
-        )
+        C_W = factor * point.C_W
+        deep = MLP([1] * (_FLOW_DEPTH + 1), network.activation, point.C_b, C_W)
+        flowing = single_input(deep, 1.0)
         series[name] = np.where(flowing.K > 1e-6, flowing.K, np.nan)
     law = None
     if point.kind == "K*=0" and point.constants.a1 is not None:
@@ -195,20 +197,9 @@ def _flow_of_the_kernel(network: MLP) -> Section:
     )
 
 
-def _vertex(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
-    assert ensemble.V is not None
-    network, K = prediction.network, prediction["K"]
-    fan_in = np.array(network.widths[:-1], dtype=np.float64)
-    entries = [(0, 0, 0, 0), (0, 1, 0, 1), (0, 0, 2, 2)][: 1 + 2 * (K.shape[1] > 2)]
-    theory, measured, errors = {}, {}, {}
-    for a, b, c, d in entries:
-        A, B, C, D = (_sample_names(K.shape[1])[i] for i in (a, b, c, d))
-        scale = fan_in * np.sqrt(K[:, a, a] * K[:, b, b] * K[:, c, c] * K[:, d, d])
-        name, at = f"({A}{B})({C}{D})", (slice(None), a, b, c, d)
-        theory[name] = prediction["V"][at] / scale
-        measured[name] = ensemble.V.value[at] / scale
-        errors[name] = ensemble.V.standard_error[at] / scale
-    layers = np.arange(1, network.depth + 1)
+def _vertex(prediction: Tensors, ensemble: Tensors) -> Section:
+    entries = ["AAAA", "ABAB", "AACC"][: 1 + 2 * (len(prediction.x) > 2)]
+    title = "V / (n K²), relative variance"
     return Section(
         "How much two draws differ",
         [
@@ -219,9 +210,7 @@ def _vertex(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
                 "grows with depth over width."
             ),
             Figure(
-                theory_and_ensemble(
-                    layers, theory, measured, errors, y_title="V / (n K²), relative variance"
-                ),
+                entries_chart(prediction, ensemble, "V", entries, y_title=title),
                 "V for one input with itself (AA)(AA), for a pair of close inputs (AB)(AB), and "
                 "between two different inputs (AA)(CC), divided by width and kernels. The lower "
                 "panel shows the difference in units of its standard error.",
@@ -230,16 +219,9 @@ def _vertex(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
     )
 
 
-def _metric(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
-    assert ensemble.G1 is not None
-    layers = np.arange(1, prediction.network.depth + 1)
-    theory, measured, errors = {}, {}, {}
-    names = _sample_names(prediction["K"].shape[1])
-    for a, b in [(0, 0), (0, 2), (2, 2)][: 1 + 2 * (len(names) > 2)]:
-        name = names[a] + names[b]
-        theory[name] = prediction["G1"][:, a, b]
-        measured[name] = ensemble.G1.value[:, a, b]
-        errors[name] = ensemble.G1.standard_error[:, a, b]
+def _metric(prediction: Tensors, ensemble: Tensors) -> Section:
+    entries = ["AA", "AC", "CC"][: 1 + 2 * (len(prediction.x) > 2)]
+    title = "metric correction G1"
     return Section(
         "How finite width moves the mean",
         [
@@ -248,18 +230,15 @@ def _metric(prediction: Tensors, ensemble: KernelEnsemble) -> Section:
                 "single draw, so it takes an ensemble to see it."
             ),
             Figure(
-                theory_and_ensemble(
-                    layers, theory, measured, errors, y_title="metric correction G1"
-                ),
+                entries_chart(prediction, ensemble, "G1", entries, y_title=title),
                 "n (E[G] − K) measured on the ensemble, against the recursion (4.115).",
             ),
         ],
     )
 
 
-def _table(prediction: Tensors, ensemble: KernelEnsemble, comparisons: list[Comparison]) -> Section:
-    assert ensemble.G is not None
-    network = prediction.network
+def _table(prediction: Tensors, ensemble: Tensors, comparisons: list[Comparison]) -> Section:
+    network, errors = prediction.network, ensemble.error("K")
     rows = [
         [
             result.name,
@@ -275,7 +254,7 @@ def _table(prediction: Tensors, ensemble: KernelEnsemble, comparisons: list[Comp
             str(layer + 1),
             f"{prediction['K'][layer, 0, 0]:.5f}",
             f"{prediction.metric[layer, 0, 0]:.5f}",
-            _with_error(ensemble.G.value[layer, 0, 0], ensemble.G.standard_error[layer, 0, 0]),
+            _with_error(ensemble["K"][layer, 0, 0], errors[layer, 0, 0]),
         ]
         for layer in range(network.depth)
     ]

@@ -1,16 +1,23 @@
 """What computations return: estimates, tensors, outputs, regimes, comparisons, files."""
 
-from dynagram.results._comparison import Agreement as Agreement
-from dynagram.results._comparison import Comparison as Comparison
-from dynagram.results._comparison import compare as compare
-from dynagram.results._estimate import Estimate as Estimate
-from dynagram.results._estimate import Moments as Moments
-from dynagram.results._letters import LETTERS as LETTERS
-from dynagram.results._letters import Letter as Letter
-from dynagram.results._load import load as load
-from dynagram.results._outputs import Outputs as Outputs
-from dynagram.results._regime import Regime as Regime
-from dynagram.results._tensors import Tensors as Tensors
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynagram._lazy import load_on_demand
+
+if TYPE_CHECKING:
+    from dynagram.results._comparison import Agreement as Agreement
+    from dynagram.results._comparison import Comparison as Comparison
+    from dynagram.results._comparison import compare as compare
+    from dynagram.results._estimate import Estimate as Estimate
+    from dynagram.results._estimate import Moments as Moments
+    from dynagram.results._letters import LETTERS as LETTERS
+    from dynagram.results._letters import Letter as Letter
+    from dynagram.results._load import load as load
+    from dynagram.results._outputs import Outputs as Outputs
+    from dynagram.results._regime import Regime as Regime
+    from dynagram.results._tensors import Tensors as Tensors
 
 __all__ = [
     "LETTERS",
@@ -25,3 +32,20 @@ __all__ = [
     "compare",
     "load",
 ]
+
+__getattr__, __dir__ = load_on_demand(
+    __name__,
+    {
+        "Agreement": "_comparison",
+        "Comparison": "_comparison",
+        "Estimate": "_estimate",
+        "LETTERS": "_letters",
+        "Letter": "_letters",
+        "Moments": "_estimate",
+        "Outputs": "_outputs",
+        "Regime": "_regime",
+        "Tensors": "_tensors",
+        "compare": "_comparison",
+        "load": "_load",
+    },
+)

@@ -11,14 +11,17 @@ import io
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynagram.data._files import load_arrays
 from dynagram.errors import InvalidValueError
+
+# Names of files that are being written, hidden beside the file they will become.
+PARTS = ".*.part"
 
 
 def write_atomically(path: str | Path, data: bytes | memoryview) -> Path:
@@ -86,16 +89,10 @@ def write_archive(
 
 def read_archive(path: str | Path) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
     """Kind, arrays and `about` of a saved result; nothing is unpickled."""
-    path = Path(path)
-    if not path.is_file():
-        raise InvalidValueError("file", str(path), "no such file")
+    arrays = load_arrays(path, "file")
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
         kind, about = str(arrays.pop("kind")), json.loads(str(arrays.pop("about")))
-    except (
-        ValueError, OSError, EOFError, AttributeError, TypeError, KeyError, zipfile.BadZipFile,
-    ) as error:  # fmt: skip
+    except (ValueError, KeyError) as error:
         raise InvalidValueError("file", str(path), "not a result saved by dynagram") from error
     if not isinstance(about, dict):
         raise InvalidValueError("file", str(path), "not a result saved by dynagram")

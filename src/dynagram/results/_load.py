@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import network_from_toml
+from dynagram.networks import Architecture, Layer, network_from_toml
 from dynagram.results._estimate import Estimate
+from dynagram.results._failure import FailedMember
 from dynagram.results._files import read_archive
 from dynagram.results._outputs import Outputs
 from dynagram.results._tensors import Tensors, read_regime
 from dynagram.training import Posterior, Training
+
+_GROUPS = (
+    "parts_of_mean", "parts_of_covariance", "recorded", "parameters", "estimates", "errors",
+)  # fmt: skip
 
 
 def load(path: str | Path) -> Tensors | Outputs:
@@ -56,14 +62,16 @@ def _read_outputs(
                 for name, array in arrays.items()
                 if name.startswith(f"{group}/")
             }
-            for group in ("parts_of_mean", "parts_of_covariance", "recorded", "estimates", "errors")
+            for group in _GROUPS
         }
+        layers = grouped.pop("parameters")
+        numbers = range(1, len(layers) // 2 + 1)
         errors, counts = grouped.pop("errors"), about["counts"]
         values = grouped.pop("estimates")
         estimates = {n: Estimate(v, errors[n], int(counts[n])) for n, v in values.items()}
         fields = {item.name for item in dataclasses.fields(Outputs)} - {"times"}
         return Outputs(
-            network=network_from_toml(about["network"]),
+            network=_read_network(about["network"]),
             how=how,
             order=about["order"],
             times=tuple(float(time) for time in arrays["times"]),
@@ -72,6 +80,9 @@ def _read_outputs(
             members=about["members"],
             seed=about["seed"],
             about=about["about"],
+            failures=tuple(FailedMember(**entry) for entry in about["failures"]),
+            parameters=tuple(Layer(layers[f"b{n}"], layers[f"W{n}"]) for n in numbers) or None,  # pyright: ignore
+            shown=about["shown"],
             notes=tuple(about["notes"]),
             estimates=estimates,
             **grouped,
@@ -80,3 +91,9 @@ def _read_outputs(
     except (KeyError, TypeError, ValueError) as error:
         message = f"not a result saved by dynagram: {error}"
         raise InvalidValueError("file", str(path), message) from error
+
+
+def _read_network(text: str) -> Architecture:
+    """The specification of a network, or the architecture of weights that were given."""
+    given = tomllib.loads(text)["network"].get("kind") == "architecture"
+    return Architecture.from_toml(text) if given else network_from_toml(text)

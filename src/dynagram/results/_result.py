@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,10 @@ class Result:
         """Numbers and words in the types of JSON and NumPy."""
         raise NotImplementedError
 
+    def brief(self) -> dict[str, Any]:
+        """`to_dict` for a terminal: without what grows fastest with the samples."""
+        return self.to_dict()
+
     def to_xarray(self) -> xarray.Dataset:
         """The arrays with named axes and coordinates; needs the extra `runs`."""
         raise NotImplementedError
@@ -54,7 +59,7 @@ class Result:
     def _repr_html_(self) -> str:
         grid = self.summary()
         notes = () if self.regime is None else (str(self.regime),)
-        return Grid(grid.headings, grid.rows, (*grid.notes, *notes)).html(repr(self))
+        return dataclasses.replace(grid, notes=(*grid.notes, *notes)).html(repr(self))
 
     def _arrays(self) -> dict[str, Any]:
         raise NotImplementedError

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,15 +16,18 @@ else:
 
 # Errors below this fraction of a tensor are rounding and vary from machine to machine.
 ROUNDING = 1e-10
+# Spaces between the columns of a rich table.
+_GAP = 2
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Headings, rows of texts, and sentences below them."""
+    """Headings, rows of texts, and sentences below them; the first `keys` columns name a row."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    keys: int = 1
 
     def rich(self) -> Table:
         """A rich table without lines, numbers to the right."""
@@ -35,6 +40,30 @@ class Grid:
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
+
+    def fitted(self, width: int) -> list[Grid]:
+        """The same table in pieces of at most `width` characters, each beginning with the keys.
+
+        Notes stay with the whole.
+
+        >>> grid = Grid(("ℓ", "first", "second"), (("1", "10", "20"),))
+        >>> [piece.headings for piece in grid.fitted(12)]
+        [('ℓ', 'first'), ('ℓ', 'second')]
+        """
+        columns = zip(self.headings, *self.rows, strict=True)
+        sizes = [max(map(len, column)) + _GAP for column in columns]
+        head, room = list(range(self.keys)), width + _GAP - sum(sizes[: self.keys])
+        pieces: list[list[int]] = [[]]
+        for column in range(self.keys, len(sizes)):
+            taken = sum(sizes[other] for other in pieces[-1])
+            if pieces[-1] and taken + sizes[column] > room:
+                pieces.append([])
+            pieces[-1].append(column)
+        return [self._only([*head, *piece]) for piece in pieces]
+
+    def _only(self, columns: list[int]) -> Grid:
+        rows = tuple(tuple(row[column] for column in columns) for row in self.rows)
+        return Grid(tuple(self.headings[column] for column in columns), rows, keys=self.keys)
 
     def html(self, title: str = "") -> str:
         """An HTML table; everything in it is escaped.
@@ -65,10 +94,30 @@ def short(value: float | None, digits: int = 5) -> str:
     return f"{value:.{digits}g}"
 
 
+def with_error(value: float, error: float, scale: float) -> str:
+    """A number and its error; an error below 1e-10 of `scale` is rounding and is left out.
+
+    >>> with_error(0.254371, 0.000912, 1.0), with_error(0.254371, 4e-16, 1.0)
+    ('0.25437 ± 0.00091', '0.25437')
+    """
+    return f"{short(value)} ± {short(error, 2)}" if error > ROUNDING * scale else short(value)
+
+
+def short_widths(widths: Sequence[int]) -> str:
+    """n_0, …, n_L with runs of equal widths in one piece, and only the ends where that is long.
+
+    >>> short_widths((8, 128, 128, 128, 1)), short_widths((9, 8, 7, 6, 5, 4, 3, 2))
+    ('8, 128 × 3, 1', '9, 8, 7, …, 3, 2')
+    """
+    runs = [(n, len(list(group))) for n, group in itertools.groupby(widths)]
+    texts = [str(n) if count == 1 else f"{n} × {count}" for n, count in runs]
+    return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "…", *texts[-2:]])
+
+
 def short_error(value: float, scale: float) -> str:
     """An error for a table: below 1e-10 of `scale` it is rounding, which differs between machines.
 
     >>> short_error(0.00123, 1.0), short_error(4e-16, 1.0), short_error(0.0, 0.0)
     ('0.0012', 'rounding', 'rounding')
     """
-    return short(value, 2) if value > ROUNDING * scale else "rounding"
+    return short(value, 2) if value > 1e-10 * scale else "rounding"

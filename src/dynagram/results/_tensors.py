@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
-from dynagram.results._table import Grid, short, short_error
+from dynagram.results._table import Grid, short, short_widths, with_error
 
 if TYPE_CHECKING:
     import xarray
@@ -25,6 +26,14 @@ else:
 
 # A measured mean holds all orders: its prediction is completed by the 1/n term where there is one.
 CORRECTIONS = {"K": "G1", "Theta": "H1"}
+# The power of n that a tensor of an order is divided by in tables, and how that is written.
+_POWERS = {"∞": (0, ""), "1/n": (1, "/n"), "1/n²": (2, "/n²")}
+# A diagonal below this fraction of a tensor's largest entry is what rounding leaves of a zero.
+_ROUNDING = 1e-14
+_VERTICES = {
+    "corrected": "Vertex V: corrected, what one neuron's past does to the others is kept in full.",
+    "published": "Vertex V: published, (B.25) as printed, off by tens of per cent for ReLU-like σ.",
+}
 _BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
 
 
@@ -93,12 +102,17 @@ class Tensors(Result):
     @property
     def metric(self) -> Float[np.ndarray, "layer a b"]:
         """E[z_a z_b]: K + G^{1}/n_{ℓ−1} to order 1/n (4.104), or as measured."""
-        return self.completed("K")[1]
+        return self._at_this_width("K")
 
     @property
     def mean_ntk(self) -> Float[np.ndarray, "layer a b"]:
         """E[H_ab]: Θ + H^{1}/n_{ℓ−1} to order 1/n (9.3), or as measured."""
-        return self.completed("Theta")[1]
+        return self._at_this_width("Theta")
+
+    def _at_this_width(self, name: str) -> np.ndarray:
+        if self.order != "measured":
+            _ = self[CORRECTIONS[name]]  # refused where the 1/n term was not asked for
+        return self.completed(name)[1]
 
     def completed(self, name: str) -> tuple[str, np.ndarray, np.ndarray]:
         """Label, value and error of a letter at this width: K + G1/n and Θ + H1/n where known."""
@@ -112,10 +126,29 @@ class Tensors(Result):
 
     def diagonals(self) -> dict[str, Float[np.ndarray, "layer sample"]]:
         """Each tensor with all samples equal, shape (layer, sample)."""
-        return {
-            name: np.einsum(f"l{'a' * (values.ndim - 1)}->la", values)
-            for name, values in self.values.items()
-        }
+        return {name: _diagonal(values) for name, values in self.values.items()}
+
+    def select(self, samples: Sequence[int]) -> Tensors:
+        """The same result for some of the samples, in the order given.
+
+        >>> net, K = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0), np.arange(8.0).reshape(2, 2, 2)
+        >>> T = Tensors(net, np.eye(2), "∞", {"K": K}, {}, {"K": (1, 2)}, None)
+        >>> T.select([1])["K"].ravel()
+        array([3., 7.])
+        """
+        index = np.asarray(samples, dtype=np.intp)
+        if index.ndim != 1 or index.size == 0 or np.any((index < 0) | (index >= len(self.x))):
+            allowed = f"expected some of 0 to {len(self.x) - 1}"
+            raise InvalidValueError("samples", list(samples), allowed)
+
+        def cut(values: np.ndarray) -> np.ndarray:
+            for axis in range(1, values.ndim):
+                values = np.take(values, index, axis=axis)
+            return values
+
+        values = {name: cut(array) for name, array in self.values.items()}
+        errors = {name: cut(array) for name, array in self.errors.items()}
+        return dataclasses.replace(self, x=self.x[index], values=values, errors=errors)
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -124,36 +157,54 @@ class Tensors(Result):
         return (_BOOK, *equations)
 
     def summary(self) -> Grid:
-        """Diagonal entries of every layer, averaged over samples, as effects: divided by n."""
-        diagonals, depth = self.diagonals(), self.network.depth
-        headings = [name if LETTERS[name].order == "∞" else f"{name}/n" for name in diagonals]
+        """Diagonal entries of every layer, averaged over samples, as effects: divided by n.
+
+        Predictions and measurements have the same columns. The error of an average is at most the
+        average of the errors, which is what stands beside it.
+        """
         rows = []
-        for layer in range(1, depth + 1):
+        for layer in range(1, self.network.depth + 1):
             n = self.network.widths[layer - 1]
-            cells, worst, scale = [], 0.0, 0.0
-            for name, values in diagonals.items():
-                if layer not in self.layers[name]:
-                    cells.append("–")
-                    continue
-                place = self.layers[name].index(layer)
-                factor = 1.0 if LETTERS[name].order == "∞" else 1.0 / n
-                mean, size = float(values[place].mean()), float(np.max(np.abs(self[name])))
-                cells.append(short(factor * mean if abs(mean) > 1e-14 * size else 0.0))
-                if name in self.errors:
-                    worst = max(worst, factor * float(np.max(self.errors[name][place])))
-                    scale = max(scale, factor * size)
-            rows.append((str(layer), str(n), *cells, short_error(worst, scale)))
+            rows.append((str(layer), str(n), *(self._cell(name, layer) for name in self)))
+        headings = [name + _POWERS[LETTERS[name].order][1] for name in self]
+        return Grid(("layer", "fan-in n", *headings), tuple(rows), tuple(self._notes()), keys=2)
+
+    def _cell(self, name: str, layer: int) -> str:
+        if layer not in self.layers[name]:
+            return "–"
+        place, values = self.layers[name].index(layer), self[name]
+        power, _ = _POWERS[LETTERS[name].order]
+        factor = float(self.network.widths[layer - 1]) ** -power
+        size = factor * float(np.max(np.abs(values)))
+        value = factor * float(_diagonal(values)[place].mean())
+        error = factor * float(_diagonal(self.error(name))[place].mean())
+        return with_error(value if abs(value) > _ROUNDING * size else 0.0, error, size)
+
+    def _notes(self) -> list[str]:
         samples = self.x.shape[0]
         averaged = f", averaged over the {samples} samples" if samples > 1 else ""
-        kind = "standard" if self.order == "measured" else "numerical"
-        note = (
-            f"Diagonal entries (all samples equal){averaged}. With /n: order 1/n, else infinite "
-            f"width or a measured mean. error: the largest {kind} error of the row."
-        )
-        return Grid(("layer", "fan-in n", *headings, "error"), tuple(rows), (note,))
+        entries = f"Diagonal entries (all samples equal){averaged}."
+        if self.order != "measured":
+            notes = [entries, "With /n: order 1/n, else infinite width. ±: numerical error."]
+            return [*notes, *([_VERTICES[v]] if (v := self.about.get("vertex")) else [])]
+        of = f"{self.members} networks (seed {self.seed})"
+        notes = [entries, f"{of}, at all orders in 1/n. ±: standard error; without: exact."]
+        if not self.about.get("complete", True):
+            notes.append("The run is not finished.")
+        if worst := self.about.get("worst"):
+            error = short(worst["error"], 2)
+            notes.append(f"Worst standard error: {error} of the size of {worst['tensor']}.")
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Network, order, tensors with errors and layers, regime."""
+        """Network, order, `tensors` with layers, order, values and errors, regime."""
+        return self._described() | {"tensors": self._entries(np.asarray)}
+
+    def brief(self) -> dict[str, Any]:
+        """`to_dict` with `diagonals`, (layer, sample), in place of whole tensors."""
+        return self._described() | {"diagonals": self._entries(_diagonal)}
+
+    def _described(self) -> dict[str, Any]:
         return {
             "network": self.network.to_toml(),
             "order": self.order,
@@ -161,16 +212,18 @@ class Tensors(Result):
             "seed": self.seed,
             **self.about,
             "samples": self.x.shape[0],
-            "tensors": {
-                name: {
-                    "layers": list(self.layers[name]),
-                    "order": self.order_of(name),
-                    "value": values,
-                    "error": self.errors.get(name),
-                }
-                for name, values in self.values.items()
-            },
             "regime": None if self.regime is None else self.regime.to_dict(),
+        }
+
+    def _entries(self, cut: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+        return {
+            name: {
+                "layers": list(self.layers[name]),
+                "order": self.order_of(name),
+                "value": cut(values),
+                "error": cut(self.errors[name]) if name in self.errors else None,
+            }
+            for name, values in self.values.items()
         }
 
     def to_xarray(self) -> xarray.Dataset:
@@ -186,7 +239,7 @@ class Tensors(Result):
 
     def plot(self) -> Any:
         """The flow of the tensors through the layers, as an altair chart (extra `report`)."""
-        from dynagram.report._figures import tensor_flow
+        from dynagram.report._tensor_charts import tensor_flow
 
         return tensor_flow(self)
 
@@ -217,6 +270,8 @@ class Tensors(Result):
             network, x = network_from_toml(about["network"]), arrays["x"]
             names = [name for name in LETTERS if name in arrays]
             layers = {name: tuple(int(n) for n in arrays[f"layers_{name}"]) for name in names}
+            if not names:
+                raise ValueError("no tensor in it")
             regime = about["regime"]
             judged = None if regime is None else read_regime(about["order"], regime)
         except (KeyError, TypeError, ValueError) as error:
@@ -236,9 +291,13 @@ class Tensors(Result):
         samples = f"{self.x.shape[0]} sample{'' if self.x.shape[0] == 1 else 's'}"
         of = "" if self.members is None else f"{self.members} networks; "
         verdict = "" if self.regime is None else f"{self.regime.verdict}; "
-        network = f"MLP({self.network.widths}, {name!r}, …)"
+        network = f"MLP(({short_widths(self.network.widths)}), {name!r}, …)"
         letters = ", ".join(self.values)
         return f"Tensors({letters}; order {self.order}; {of}{samples}; {verdict}{network})"
+
+
+def _diagonal(values: np.ndarray) -> np.ndarray:
+    return np.einsum(f"l{'a' * (values.ndim - 1)}->la", values)
 
 
 def read_regime(order: str, stored: Mapping[str, Any]) -> Regime:

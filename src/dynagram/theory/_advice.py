@@ -135,10 +135,7 @@ def advise(
         lambda_b=rates.lambda_b,
         lambda_W=[rescaling * rates.lambda_W[0], *rates.lambda_W[1:]],
     )
-    flow = single_input_tangents(
-        sigma, typical, depth, C_b=network.C_b, C_W=network.C_W,
-        lambda_b=network.lambda_b, lambda_W=network.lambda_W, widths=widths,
-    )  # fmt: skip
+    flow = single_input_tangents(network, typical)
     data = "one input with (1/n_0) Σ x² = 1" if x is None else f"these {len(samples)} inputs"
     steps = _steps(network, samples, loss, data)
     sizes = _sizes(network, flow, point)
@@ -200,10 +197,7 @@ def _check_loss(loss: str, outputs: int) -> None:
 def _initialisation(
     network: MLP, point: CriticalPoint, rates: DepthScaledRates, typical: float
 ) -> list[Statement]:
-    shares = ntk_shares(
-        network.activation, typical, network.depth, C_b=network.C_b, C_W=network.C_W,
-        lambda_b=network.lambda_b, lambda_W=network.lambda_W,
-    )  # fmt: skip
+    shares = ntk_shares(network, typical)
     total = shares.bias + shares.weight
     equation, meaning = "(5.55), (5.56)", "weights ~ N(0, C_W/fan_in): χ∥ = χ⊥ = 1"
     if point.exponents.c_W1:

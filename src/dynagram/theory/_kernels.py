@@ -1,7 +1,8 @@
 """Infinite width: the kernel K (4.118) and the frozen NTK Θ (8.63 ff.) of a network, all layers.
 
-K^(1) = C_b + C_W x·x/n_0, K^(ℓ+1) = C_b + C_W⟨σσ⟩_K; Θ^(1) = λ_b + λ_W x·x/n_0,
-Θ^(ℓ+1) = λ_b + λ_W⟨σσ⟩_K + C_W⟨σ'σ'⟩_K Θ^(ℓ). Both are exact at infinite width.
+K^(1) = C_b + C_W x·x/n_0, K^(ℓ+1) = C_b + C_W⟨σσ⟩_K + γ²K^(ℓ); Θ^(1) = λ_b + λ_W x·x/n_0,
+Θ^(ℓ+1) = λ_b + λ_W⟨σσ⟩_K + (C_W⟨σ'σ'⟩_K + γ²)Θ^(ℓ), with the skip γ of the block (B.11), 0 in a
+plain network. Both are exact at infinite width; the book has no Θ of networks with skips.
 """
 
 from __future__ import annotations
@@ -37,17 +38,29 @@ class FrozenKernels:
 
 @float64
 def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKernels:
-    """K^(ℓ)_ab and Θ^(ℓ)_ab for the samples in the rows of `x`.
+    """K^(ℓ)_ab and Θ^(ℓ)_ab of any network, with or without skips (4.118), (8.63), (B.11).
 
     Accurate to about 12 digits for any activation. Cost per layer: one fused pass over the
     N(N+1)/2 pairs. Memory: about six half-matrices, plus two matrices per layer kept; with
     `layers="last"` N = 4096 stays below 2 GB.
+
+    **Arguments:**
+
+    - `network`: an `MLP`.
+    - `x`: inputs (N, n_0), one per row.
+    - `layers`: "all", or "last" for the output alone.
+
+    **Returns:** `FrozenKernels`, K and Θ stacked over layers.
 
     >>> import numpy as np
     >>> net = MLP([2, 8, 8, 1], "relu", C_b=0.0, C_W=2.0)
     >>> frozen_kernels(net, np.eye(2), layers="last").K[0].round(6)
     array([[1.      , 0.493731],
            [0.493731, 1.      ]])
+    >>> net = MLP([2, 8, 8, 8, 1], "relu", C_b=0.0, C_W=[2.0, 1.5, 1.5, 2.0], skip=0.5)
+    >>> frozen_kernels(net, np.eye(2), layers="last").K[0].round(6)
+    array([[1.     , 0.54084],
+           [0.54084, 1.     ]])
     """
     if layers not in ("all", "last"):
         raise InvalidValueError("layers", layers, "expected 'all' or 'last'")
@@ -55,7 +68,7 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     tiling = Tiling.of(inputs.shape[0])
     gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))
     own = tiling.pad(np.sum(inputs * inputs, axis=1) / network.widths[0])
-    values = _hyperparameters(network)
+    values, skips = _hyperparameters(network), network.skip_of_layers
     state = _first(gram, own, values[0])
     closed = has_closed_step(network.activation)
     kept = []
@@ -67,7 +80,7 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
         if layer < network.depth:
             state = kernel_step(
                 network.activation, tiling, state.diagonal, state.K,
-                _next, state, values[layer],
+                _next_with_skip if skips[layer] else _next, state, values[layer],
             )  # fmt: skip
     if closed:
         _require_finite(network, state)
@@ -96,9 +109,10 @@ class _State:
 
 
 def _hyperparameters(network: MLP) -> np.ndarray:
-    """C_b, C_W, λ_b, λ_W and ℓ of every layer, shape (L, 5)."""
+    """C_b, C_W, λ_b, λ_W, ℓ and γ² of every layer, shape (L, 6)."""
     layers = range(1, network.depth + 1)
-    return np.array([network.C_b, network.C_W, network.lambda_b, network.lambda_W, layers]).T
+    rows = [network.C_b, network.C_W, network.lambda_b, network.lambda_W, layers]
+    return np.array([*rows, np.square(network.skip_of_layers)]).T
 
 
 @jax.jit
@@ -129,6 +143,20 @@ def _next(step: KernelStep, state: _State, values: jax.Array) -> _State:
     return _State(K, Theta, diagonal, Theta_diagonal, overflow)
 
 
+def _next_with_skip(step: KernelStep, state: _State, values: jax.Array) -> _State:
+    """`_next` and what the skip carries on; apart, so that a plain layer pays nothing for it."""
+    plain, square = _next(step, state, values), values[5]
+    diagonal = plain.diagonal + square * state.diagonal
+    Theta_diagonal = plain.Theta_diagonal + square * state.Theta_diagonal
+    return _State(
+        plain.K + square * state.K,
+        plain.Theta + square * state.Theta,
+        diagonal,
+        Theta_diagonal,
+        _overflow(state.overflow, diagonal, Theta_diagonal, values[4]),
+    )
+
+
 def _overflow(
     before: jax.Array, diagonal: jax.Array, Theta_diagonal: jax.Array, layer: jax.Array
 ) -> jax.Array:
@@ -144,6 +172,11 @@ def _require_finite(network: MLP, state: _State) -> None:
         what, layer = "the NTK", in_Theta
     else:
         return
+    if network.has_skips:
+        raise NonFiniteError(
+            f"{what} overflows at layer {layer} of {network.depth}: it grows exponentially with "
+            "depth; use fewer blocks, or C_b, C_W and γ with χ∥ = 1, such as MLP.critical"
+        )
     raise NonFiniteError(
         f"{what} overflows at layer {layer} of {network.depth}: C_W = {network.C_W[layer - 1]:g} "
         f"is above critical for {network.activation.name}, so it grows exponentially with depth; "

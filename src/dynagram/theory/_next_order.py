@@ -1,9 +1,9 @@
-"""One order further in 1/n for a few inputs: six-point vertex U, V^{1} and G^{2}.
+"""One order further in 1/n for a few inputs: the six-point vertex κ₃, V^{1} and G^{2}.
 
-G = K + G^{1}/n + G^{2}/n², Cov Ĝ = (V + V^{1}/n)/n and κ₃ Ĝ = U/n² with n = n_{ℓ−1}: the delta
-method, given that layer ℓ is Gaussian with covariance Ĝ^(ℓ). Derivatives in K of Gaussian averages
-are averages of derivatives (Price), so repeated and collinear inputs are allowed and K is never
-inverted. Derivation: docs/derivations/next-order.md (D6).
+G = K + G^{1}/n + G^{2}/n², Cov Ĝ = (V + V^{1}/n)/n and κ₃ Ĝ = six_point/n² with n = n_{ℓ−1}: the
+delta method, given that layer ℓ is Gaussian with covariance Ĝ^(ℓ). Derivatives in K of Gaussian
+averages are averages of derivatives (Price), so repeated and collinear inputs are allowed and K is
+never inverted. Derivation: docs/derivations/next-order.md (D6).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dynagram.activations import Activation
 from dynagram.errors import AccuracyError, InvalidValueError, NonFiniteError
 from dynagram.gaussian._nodes import NodeSet, grid_nodes
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 from dynagram.theory._kernels import frozen_kernels
 
 _MOST_SAMPLES = 3
@@ -35,10 +36,10 @@ _Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class NextOrder:
-    """U, V^{1} and G^{2} of every layer, and the leading orders they correct.
+    """The six-point vertex, V^{1} and G^{2} of every layer, and the leading orders they correct.
 
-    `U` multiplies 1/n²_{ℓ−1} in κ₃[Ĝ_ab, Ĝ_cd, Ĝ_ef], `V1` and `G2` multiply 1/n²_{ℓ−1} in the
-    connected four-point function and in the metric. All vanish at layer 1; V1 and G2 also at 2.
+    `six_point` multiplies 1/n²_{ℓ−1} in κ₃[Ĝ_ab, Ĝ_cd, Ĝ_ef], `V1` and `G2` multiply 1/n²_{ℓ−1} in
+    the connected four-point function and in the metric. All vanish at layer 1; V1 and G2 also at 2.
     """
 
     network: MLP
@@ -47,7 +48,7 @@ class NextOrder:
     G2: Float[np.ndarray, "layer a b"]
     V: Float[np.ndarray, "layer a b c d"]
     V1: Float[np.ndarray, "layer a b c d"]
-    U: Float[np.ndarray, "layer a b c d e f"]
+    six_point: Float[np.ndarray, "layer a b c d e f"]
 
     @property
     def metric(self) -> Float[np.ndarray, "layer a b"]:
@@ -66,19 +67,27 @@ class NextOrder:
 
 
 def next_order(network: MLP, x: object) -> NextOrder:
-    """U, V^{1} and G^{2} for up to three inputs and a smooth activation, accurate to about 1e-9.
+    """Six-point vertex, V^{1} and G^{2} for up to three inputs and a smooth activation, to 1e-9.
 
     Cost per layer: one pass over a product grid in as many dimensions as there are inputs; 10 ms
     for one input, 50 ms for two, a second for three. The derivatives of σ, up to the eighth, take
     seconds to compile on first use.
 
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `x`: up to three inputs (N, n_0), one per row.
+
+    **Returns:** a `NextOrder`.
+
     >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
     >>> result = next_order(net, np.array([[1.0, 1.0, 1.0]]))
-    >>> result.U.ravel().round(7), result.V1.ravel().round(7), result.G2.ravel().round(7)
+    >>> result.six_point.ravel().round(7), result.V1.ravel().round(7), result.G2.ravel().round(7)
     (array([0.       , 0.0100808, 0.0229934]),
      array([ 0.       ,  0.       , -0.0037444]),
      array([ 0.       ,  0.       , -0.0068231]))
     """
+    require_plain(network, "the next order in 1/n")
     inputs = check_inputs(x, network.widths[0])
     _check_request(network.activation, inputs.shape[0])
     K = frozen_kernels(network, inputs).K
@@ -113,7 +122,7 @@ def _recursions(network: MLP, K: np.ndarray) -> dict[str, np.ndarray]:
     """V, G^{1} (4.119), (4.115) and their next orders in pair form: (layer, pair, …)."""
     depth, samples = K.shape[:2]
     pairs = samples * (samples + 1) // 2
-    G1, G2, V, V1, U = (np.zeros((depth, *[pairs] * rank)) for rank in (1, 1, 2, 2, 3))
+    G1, G2, V, V1, six = (np.zeros((depth, *[pairs] * rank)) for rank in (1, 1, 2, 2, 3))
     for i in range(depth - 1):  # from layer ℓ = i + 1 to the next
         at, C_W = _LayerAverages.at(network.activation, K[i]), network.C_W[i + 1]
         # Layer 1 does not fluctuate: n_0 never enters a ratio.
@@ -121,10 +130,10 @@ def _recursions(network: MLP, K: np.ndarray) -> dict[str, np.ndarray]:
         _, J, H, _, _ = at.F
         V[i + 1] = C_W**2 * (at.c[0] + r * J @ V[i] @ J.T)
         G1[i + 1] = C_W * r * (J @ G1[i] + 0.5 * np.einsum("ABC,BC->A", H, V[i]))
-        U[i + 1] = C_W**3 * _six_point(at, r, V[i], U[i])
-        V1[i + 1] = C_W**2 * _vertex_correction(at, r, V[i], G1[i], U[i], V1[i])
-        G2[i + 1] = C_W * r**2 * _metric(at, V[i], G1[i], U[i], V1[i], G2[i])
-    return {"G1": G1, "G2": G2, "V": V, "V1": V1, "U": U}
+        six[i + 1] = C_W**3 * _six_point(at, r, V[i], six[i])
+        V1[i + 1] = C_W**2 * _vertex_correction(at, r, V[i], G1[i], six[i], V1[i])
+        G2[i + 1] = C_W * r**2 * _metric(at, V[i], G1[i], six[i], V1[i], G2[i])
+    return {"G1": G1, "G2": G2, "V": V, "V1": V1, "six_point": six}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,17 +177,17 @@ def _thrice(subscripts: str, *factors: np.ndarray) -> np.ndarray:
     return term + term.transpose(1, 0, 2) + term.transpose(1, 2, 0)
 
 
-def _six_point(at: _LayerAverages, r: float, V: np.ndarray, U: np.ndarray) -> np.ndarray:
-    """U'_ABC/C_W³ (D6.5)."""
+def _six_point(at: _LayerAverages, r: float, V: np.ndarray, six: np.ndarray) -> np.ndarray:
+    """κ₃'_ABC/C_W³ (D6.5)."""
     _, J, H, _, _ = at.F
     JV = J @ V
-    carried = np.einsum("AD,BE,CF,DEF->ABC", J, J, J, U, optimize=True)
+    carried = np.einsum("AD,BE,CF,DEF->ABC", J, J, J, six, optimize=True)
     bent = _thrice("ADE,BD,CE->ABC", H, JV, JV)
     return at.kappa3 + r * _thrice("AE,BCE->ABC", JV, at.c[1]) + r**2 * (carried + bent)
 
 
 def _vertex_correction(
-    at: _LayerAverages, r: float, V: np.ndarray, G1: np.ndarray, U: np.ndarray, V1: np.ndarray
+    at: _LayerAverages, r: float, V: np.ndarray, G1: np.ndarray, six: np.ndarray, V1: np.ndarray
 ) -> np.ndarray:
     """V'^{1}_AB/C_W² (D6.6)."""
     _, J, H, T, _ = at.F
@@ -187,7 +196,7 @@ def _vertex_correction(
     carried = (
         J @ V1 @ J.T
         + _both("AD,BD->AB", H @ G1, JV)
-        + 0.5 * _both("AD,BD->AB", J, np.einsum("BEF,DEF->BD", H, U))
+        + 0.5 * _both("AD,BD->AB", J, np.einsum("BEF,DEF->BD", H, six))
         + 0.5 * np.einsum("ADE,BFG,DF,EG->AB", H, H, V, V, optimize=True)
         + 0.5 * _both("AE,BE->AB", JV, np.einsum("BEFG,FG->BE", T, V))
     )
@@ -198,7 +207,7 @@ def _metric(
     at: _LayerAverages,
     V: np.ndarray,
     G1: np.ndarray,
-    U: np.ndarray,
+    six: np.ndarray,
     V1: np.ndarray,
     G2: np.ndarray,
 ) -> np.ndarray:
@@ -207,7 +216,7 @@ def _metric(
     return (
         J @ G2
         + 0.5 * np.einsum("ABC,BC->A", H, V1 + np.outer(G1, G1))
-        + np.einsum("ABCD,BCD->A", T, U / 6.0 + 0.5 * V[:, :, None] * G1)
+        + np.einsum("ABCD,BCD->A", T, six / 6.0 + 0.5 * V[:, :, None] * G1)
         + 0.125 * np.einsum("ABCDE,BC,DE->A", Q, V, V, optimize=True)
     )
 

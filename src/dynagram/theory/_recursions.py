@@ -23,6 +23,7 @@ from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, Product
 from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
 from dynagram.results._letters import LETTERS
 from dynagram.theory import _ddntk as ddntk
 from dynagram.theory import _dntk as dntk
@@ -58,6 +59,7 @@ def run_layers(
     every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
     the tensors once, and about six arrays of N⁴ numbers per mode.
     """
+    require_plain(network, "the recursions of order 1/n")
     depth, samples = K.shape[:2]
     on_device = stays_on_device(samples)
     products = sorted({p for name in names for p in _AVERAGES[name]})

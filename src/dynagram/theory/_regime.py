@@ -13,7 +13,8 @@ from jaxtyping import Float
 from dynagram.errors import NonFiniteError
 from dynagram.networks import MLP
 from dynagram.results._regime import Judge, Regime
-from dynagram.theory.criticality import single_input
+from dynagram.theory.criticality._one_input import single_input
+from dynagram.theory.skips._flow import residual_flow
 
 
 def tensor_regime(
@@ -25,12 +26,15 @@ def tensor_regime(
 ) -> Regime:
     """The regime of predicted `tensors` at initialisation, judged at the output layer.
 
-    The next order is the exact O(1/n²) recursion of each single input (U, V^{1}, G^{2}); it is
-    compared with V and with K. `errors` are the numerical errors of the tensors.
+    The next order is the exact O(1/n²) recursion of each single input (V^{1}, G^{2}); it is
+    compared with V and with K. With skips that recursion does not hold, and V alone tells how large
+    the next order is about. `errors` are the numerical errors of the tensors.
     """
     order = "1/n" if errors else "∞"
     judge = Judge()
-    _depth_and_width(judge, network, K, order)
+    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
+    if network.depth > 1:
+        _depth_and_width(judge, network, K, order, tensors.get("V"))
     _criticality(judge, network, K)
     _conditioning(judge, K)
     for name, error in errors.items():
@@ -65,10 +69,10 @@ def _ntk_fluctuation(
     )  # fmt: skip
 
 
-def _depth_and_width(judge: Judge, network: MLP, K: np.ndarray, order: str) -> None:
-    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
-    if network.depth < 2:
-        return
+def _depth_and_width(
+    judge: Judge, network: MLP, K: np.ndarray, order: str, V: np.ndarray | None
+) -> None:
+    """Sizes of the 1/n effects of single inputs at the output, and of what is left out."""
     variance = np.diagonal(K[0])
     alive = variance[variance > 0]
     if alive.size == 0:
@@ -76,23 +80,18 @@ def _depth_and_width(judge: Judge, network: MLP, K: np.ndarray, order: str) -> N
     # The smallest, median and largest inputs stand for all of them.
     samples = np.quantile(alive, [0.0, 0.5, 1.0], method="nearest") if alive.size > 3 else alive
     try:
-        flow = single_input(
-            network.activation, samples, network.depth,
-            C_b=network.C_b, C_W=network.C_W, widths=network.widths, next_order=True,
-        )  # fmt: skip
+        outputs = (_with_skips if network.has_skips else _plain)(network, samples)
     except NonFiniteError as error:
         judge.measure("next_order", np.inf, 0.1, 0.5, f"the next order is not finite ({error})")
         return
-    assert flow.V1 is not None
-    assert flow.G2 is not None
-    n = network.widths[-2]
-    last_K = np.maximum(flow.K[-1], 1e-290)
-    fluctuation = float(np.max(np.sqrt(np.abs(flow.V[-1]) / n) / last_K))
+    n = network.width
+    last_K = np.maximum(outputs["K"], 1e-290)
+    fluctuation = float(np.max(np.sqrt(np.abs(outputs["V"]) / n) / last_K))
     judge.numbers["fluctuation"] = fluctuation
-    judge.numbers["parallel_gain"] = float(np.max(flow.parallel_gain[-1]))
-    if flow.perpendicular_gain is not None:
-        judge.numbers["perpendicular_gain"] = float(np.max(flow.perpendicular_gain[-1]))
-    shift = float(np.max(np.abs(flow.G1[-1]) / n / last_K))
+    for name in ("parallel_gain", "perpendicular_gain"):
+        if name in outputs:
+            judge.numbers[name] = float(np.max(outputs[name]))
+    shift = float(np.max(np.abs(outputs["G1"]) / n / last_K))
     judge.numbers["metric_shift"] = shift
     if order == "∞":
         judge.measure(
@@ -100,17 +99,52 @@ def _depth_and_width(judge: Judge, network: MLP, K: np.ndarray, order: str) -> N
             "the 1/n corrections reach {value:.2g} of the kernel at the output: the network is "
             "too deep for its width, use the order 1/n or a wider network",
         )  # fmt: skip
-        return
-    next_V = np.abs(flow.V1[-1]) / n / np.maximum(np.abs(flow.V[-1]), 1e-290)
-    next_G = np.abs(flow.G2[-1]) / n**2 / last_K
+    elif network.has_skips:
+        _estimated_next_order(judge, n, K, fluctuation**2, V)
+    else:
+        next_V = np.abs(outputs["V1"]) / n / np.maximum(np.abs(outputs["V"]), 1e-290)
+        next_G = np.abs(outputs["G2"]) / n**2 / last_K
+        judge.measure(
+            "next_order_of_V", float(np.max(next_V)), 0.1, 0.5,
+            "the next order changes V by {value:.2g} of itself at the output: the network is too "
+            "deep for its width; simulate, or widen it",
+        )  # fmt: skip
+        judge.measure(
+            "next_order_of_G", float(np.max(next_G)), 0.02, 0.2,
+            "the next order changes the mean metric by {value:.2g} of K at the output",
+        )  # fmt: skip
+
+
+def _plain(network: MLP, samples: np.ndarray) -> dict[str, np.ndarray]:
+    """Statistics of single inputs at the output, one order further than V and G^{1}."""
+    flow = single_input(network, samples, next_order=True)
+    return {name: values[-1] for name, values in vars(flow).items() if values is not None}
+
+
+def _with_skips(network: MLP, samples: np.ndarray) -> dict[str, np.ndarray]:
+    """The same without the next order, which is not known with skips."""
+    flows = [residual_flow(network, float(K1)) for K1 in samples]
+    outputs = {name: np.array([getattr(f, name)[-1] for f in flows]) for name in ("K", "V", "G1")}
+    outputs["parallel_gain"] = np.array([np.prod(flow.chi_parallel) for flow in flows])
+    slopes = [flow.chi_perpendicular for flow in flows]
+    gains = [np.prod(values) for values in slopes if values is not None]
+    return outputs | ({"perpendicular_gain": np.array(gains)} if gains else {})
+
+
+def _estimated_next_order(
+    judge: Judge, n: int, K: np.ndarray, relative: float, V: np.ndarray | None
+) -> None:
+    """V/(nK²), of all inputs where V is known, tells how large the next order is."""
+    if V is not None:
+        alive = np.diagonal(K[0]) > 0.0
+        vertex, last = np.einsum("aaaa->a", V[-1])[alive], np.diagonal(K[-1])[alive]
+        relative = float(np.max(vertex / (n * last**2)))
+    judge.numbers["relative_variance"] = relative
+    # Exactly scale-invariant networks have (e^{x} − 1): the next order is x/2 of this one.
     judge.measure(
-        "next_order_of_V", float(np.max(next_V)), 0.1, 0.5,
-        "the next order changes V by {value:.2g} of itself at the output: the network is too deep "
-        "for its width; simulate, or widen it",
-    )  # fmt: skip
-    judge.measure(
-        "next_order_of_G", float(np.max(next_G)), 0.02, 0.2,
-        "the next order changes the mean metric by {value:.2g} of K at the output",
+        "next_order_of_V", 0.5 * relative, 0.1, 0.5,
+        "the next order changes V by about {value:.2g} of itself at the output: the network is "
+        "too deep for its width and skips; simulate, or widen it",
     )  # fmt: skip
 
 
@@ -127,10 +161,12 @@ def _criticality(judge: Judge, network: MLP, K: np.ndarray) -> None:
     if per_layer > 1.5 and strongest > 2:
         judge.level = max(judge.level, 2 if strongest > 12 else 1)
         direction = "grows" if growth[np.argmax(np.abs(growth))] > 0 else "shrinks"
+        remedy = f"`dynagram critical {network.activation.name}` gives the initialisation"
+        if network.has_skips:
+            remedy = "MLP.critical with these skips is the initialisation"
         judge.reasons.append(
             f"off critical: the kernel {direction} by 10^{strongest:.1f} over {network.depth} "
-            f"layers; `dynagram critical {network.activation.name}` gives the initialisation "
-            "that keeps it"
+            f"layers; {remedy} that keeps it"
         )
 
 

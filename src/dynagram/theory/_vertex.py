@@ -8,11 +8,6 @@ and zero inputs need no special care. Derivation: docs/derivations/recursions.md
 
 from __future__ import annotations
 
-import numpy as np
-from jaxtyping import Float
-
-from dynagram.networks import MLP
-from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._layer import Modes, Step
 from dynagram.theory._ntk import metric_shift
 
@@ -27,41 +22,3 @@ def vertex_step(step: Step, V: Modes) -> Modes:
 def metric_correction_step(step: Step, V: Modes, G1: Modes) -> Modes:
     """G^{1}_12 of the next layer on pairs (4.115)."""
     return step.ratio * step.C_W * metric_shift(step, V, G1, 0)
-
-
-def kernel(network: MLP, x: object) -> Float[np.ndarray, "layer a b"]:
-    """K^(ℓ)_ab, the infinite-width covariance of preactivations (4.118), for the rows of `x`.
-
-    >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
-    >>> kernel(net, np.array([[1.0, 1.0, 1.0]])).ravel().round(9)
-    array([1.        , 0.39429449, 0.23645041])
-    """
-    return frozen_kernels(network, x).K
-
-
-def four_point_vertex(
-    network: MLP, x: object, *, accuracy: float = 1e-4, seed: int = 0
-) -> Float[np.ndarray, "layer a b c d"]:
-    """V^(ℓ)_(ab)(cd): the connected four-point function is V/n_{ℓ−1} (4.119).
-
-    >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
-    >>> four_point_vertex(net, np.array([[1.0, 1.0, 1.0]])).ravel().round(8)
-    array([0.        , 0.09752374, 0.06780749])
-    """
-    from dynagram.theory._predict import predict
-
-    return predict(network, x, ("V",), accuracy=accuracy, seed=seed)["V"]
-
-
-def metric_correction(
-    network: MLP, x: object, *, accuracy: float = 1e-4, seed: int = 0
-) -> Float[np.ndarray, "layer a b"]:
-    """G^{1}(ℓ)_ab: E[z_a z_b] = K_ab + G^{1}_ab/n_{ℓ−1} + O(1/n²) (4.115).
-
-    >>> net = MLP([3, 20, 20, 2], "tanh", C_b=0.0, C_W=1.0)
-    >>> metric_correction(net, np.array([[1.0, 1.0, 1.0]])).ravel().round(8)
-    array([ 0.        ,  0.        , -0.03093252])
-    """
-    from dynagram.theory._predict import predict
-
-    return predict(network, x, ("G1",), accuracy=accuracy, seed=seed)["G1"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dynagram import advise, critical_points, predict
+from dynagram import MLP, advise, critical_points, predict
 from dynagram.activations import registered
 from dynagram.theory.criticality import (
     angle_flow,
@@ -12,8 +12,8 @@ from dynagram.theory.criticality import (
     single_input,
     small_separation,
 )
-from dynagram.theory.criticality._one_input_tangents import network_tangents
-from dynagram.theory.criticality._rates import depth_scaled_rates, network_shares
+from dynagram.theory.criticality._one_input_tangents import single_input_tangents
+from dynagram.theory.criticality._rates import depth_scaled_rates, ntk_shares
 from dynagram.theory.criticality._tangent_laws import tangent_laws
 from dynagram.theory.criticality._two_input_tangents import (
     angle_ntk,
@@ -34,7 +34,9 @@ from dynagram.theory.statistics._exact import double_scaling, exact_metric
 from frozen.cases.samples import TEST_X, X, plain
 from frozen.registry import CANCELLING, case
 
-FLOW = {"C_b": 0.05, "C_W": 1.1}
+
+def deep(activation, depth, C_b=0.05, C_W=1.1):
+    return MLP([1] * (depth + 1), activation, C_b, C_W)
 
 
 def fields_of(record, names=None):
@@ -72,14 +74,14 @@ def advice_for_inputs():
 
 @case(["tanh", "gelu", "relu"])
 def one_input(activation):
-    flow = single_input(activation, 0.9, 8, **FLOW, next_order=True)
-    names = ("K", "V", "G1", "parallel_gain", "perpendicular_gain", "U", "V1", "G2")
-    return fields_of(flow, names)
+    flow = single_input(deep(activation, 8), 0.9, next_order=True)
+    names = ("K", "V", "G1", "parallel_gain", "perpendicular_gain", "V1", "G2")
+    return fields_of(flow, names) | {"U": flow.six_point}
 
 
 @case(["tanh", "gelu", "relu"])
 def one_input_tangents(activation):
-    flow = network_tangents(plain(activation), X)
+    flow = single_input_tangents(plain(activation), np.mean(X**2, axis=1))
     letters = ("K", "Theta", "G1", "H1", "V", "D", "F", "B", "A", "P", "Q", "R", "S", "T", "U")
     return fields_of(flow, letters)
 
@@ -88,9 +90,9 @@ def one_input_tangents(activation):
 def two_inputs(activation):
     kernel = np.array([[0.9, 0.5], [0.5, 0.8]])
     if activation == "relu":
-        return {"pair": pair_kernel_flow(activation, kernel, 6, **FLOW)}
-    near = small_separation(activation, 0.9, 6, **FLOW, delta_1=0.1, delta_2=0.02, delta_0=0.01)
-    vertex = separation_vertex(activation, 0.9, 6, **FLOW, distance=0.3)
+        return {"pair": pair_kernel_flow(deep(activation, 6), kernel)}
+    near = small_separation(deep(activation, 6), 0.9, delta_1=0.1, delta_2=0.02, delta_0=0.01)
+    vertex = separation_vertex(deep(activation, 6), 0.9, distance=0.3)
     return fields_of(near) | {f"vertex {k}": v for k, v in fields_of(vertex).items()}
 
 
@@ -99,17 +101,17 @@ def two_input_tangents(activation):
     numbers = fields_of(gamma_ntk(plain(activation), X[:2]))
     gram = np.array([[0.9, 0.5], [0.5, 0.9]])
     if activation == "relu":
-        flow = angle_ntk(activation, gram, 6, C_b=0.0, C_W=2.0)
+        flow = angle_ntk(deep(activation, 6, 0.0, 2.0), gram)
         numbers |= {f"angle {k}": v for k, v in fields_of(flow, ("K", "Theta", "psi")).items()}
         return numbers | {"angles": angle_flow(activation, 0.7, 6)}
-    near = small_separation_ntk(activation, 0.9, 6, **FLOW, along=0.1, distance=0.05)
+    near = small_separation_ntk(deep(activation, 6), 0.9, along=0.1, distance=0.05)
     return numbers | {f"near {k}": v for k, v in fields_of(near).items()}
 
 
 @case(["tanh", "relu"])
 def rates(activation):
     scaled = depth_scaled_rates(activation, 8, 0.7, 1.1)
-    shares = network_shares(plain(activation), X)
+    shares = ntk_shares(plain(activation), np.mean(X**2, axis=1))
     laws = tangent_laws(activation, K=0.9) if activation == "relu" else tangent_laws(activation)
     numbers = {"lambda_b": scaled.lambda_b, "lambda_W": scaled.lambda_W, **fields_of(shares)}
     return numbers | {f"law {k}": [law.coefficient, law.exponent] for k, law in laws.items()}

@@ -1,18 +1,17 @@
 """Measured ensembles at fixed seeds: few members, the same draws."""
 
 import numpy as np
+from dynagram.ensembles.trained._measure import measure_trained
 
 from dynagram import (
-    ResidualMLP,
+    MLP,
     Training,
     exact_posterior,
-    frozen_kernels,
-    measure_kernels,
-    measure_residual,
-    measure_tangents,
+    simulate,
     train_ensemble,
 )
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.data import Data
+from dynagram.training import Posterior
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
 from frozen.registry import SUMMED, case
@@ -24,32 +23,39 @@ def estimates(record, names):
     return values | {f"error of {n}": estimate.standard_error for n, estimate in found.items()}
 
 
+def measured(found, names):
+    """Letters of the registry by the names that they were frozen under."""
+    values = {old: found[new] for old, new in names.items()}
+    errors = {f"error of {old}": found.error(new) for old, new in names.items()}
+    return values | errors
+
+
 @case(["metric", "weights"], rtol=SUMMED)
 def kernels(sampler):
-    names = ("G", "G1", "V", "U")
-    found = measure_kernels(
-        plain("tanh", (4, 12, 10, 3)), X[:2], members=64, seed=7, tensors=names, sampler=sampler
-    )
-    return estimates(found, names)
+    names = {"G": "K", "G1": "G1", "V": "V", "U": "six_point"}
+    net = plain("tanh", (4, 12, 10, 3))
+    found = simulate(net, X[:2], names.values(), members=64, seed=7, sampler=sampler)
+    return measured(found, names)
 
 
 @case(["tanh", "relu"], rtol=SUMMED)
 def tangents(activation):
-    names = ("G", "V", "H", "H1", "A", "B", "D", "F")
-    names += ("P", "Q", "R", "S", "T", "U") if activation == "tanh" else ()
+    names = {"H": "Theta"} | {name: name for name in ("H1", *"ABDF")}
+    names |= {name: name for name in "PQRSTU"} if activation == "tanh" else {}
     net = plain(activation, (4, 6, 5, 2))
-    Theta = frozen_kernels(net, X[:2]).Theta[-1]
-    found = measure_tangents(net, X[:2], members=64, seed=7, tensors=names, kernel_mean=Theta)
-    return estimates(found, names)
+    found = simulate(net, X[:2], ("K", "V", *names.values()), members=64, seed=7)
+    # K and V were frozen at the output layer here.
+    output = {"G": found["K"][-1], "V": found["V"][-1]}
+    output |= {"error of G": found.error("K")[-1], "error of V": found.error("V")[-1]}
+    return measured(found, names) | output
 
 
 @case(["metric", "weights"], rtol=SUMMED)
 def skips(sampler):
-    names = ("G", "G1", "V") + (("H", "T") if sampler == "weights" else ())
-    found = measure_residual(
-        residual("tanh"), X[:2], members=64, seed=7, tensors=names, sampler=sampler
-    )
-    return estimates(found, names)
+    names = {"G": "K", "G1": "G1", "V": "V"}
+    names |= {"H": "Theta", "T": "odd"} if sampler == "weights" else {}
+    found = simulate(residual("tanh"), X[:2], names.values(), members=64, seed=7, sampler=sampler)
+    return measured(found, names)
 
 
 @case(["gd", "flow"], rtol=SUMMED)
@@ -89,7 +95,7 @@ def trained_members(kind, algorithm):
     net = (
         plain("tanh", (4, 8, 8, 1))
         if kind == "plain"
-        else ResidualMLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
+        else MLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
     )
     training = Training(
         steps=12, eta=0.05, algorithm=algorithm, batch=2, record=4, spacing="linear"
@@ -115,8 +121,10 @@ def trained_members(kind, algorithm):
 
 @case(rtol=SUMMED)
 def posterior():
-    found = exact_posterior(
-        plain("tanh", (4, 12, 10, 1)), X, Y, TEST_X, members=1000, seed=7, noise=0.3
-    )
-    numbers = estimates(found, ("mean", "covariance", "log_evidence", "activation_shift"))
-    return numbers | {"effective size": np.array(found.effective_size)}
+    net, data = plain("tanh", (4, 12, 10, 1)), Data(X, Y, TEST_X)
+    found = exact_posterior(net, data, Posterior(0.3), members=1000, seed=7)
+    numbers = {}
+    for name in ("mean", "covariance", "log_evidence", "activation_shift"):
+        estimate = found.estimate(name)
+        numbers |= {name: estimate.value, f"error of {name}": estimate.standard_error}
+    return numbers | {"effective size": np.array(found.about["effective_size"])}

@@ -4,14 +4,16 @@ import jax
 import numpy as np
 
 from dynagram import (
+    Data,
+    Model,
     fields,
     fixed_readout,
     held_out_linearity,
-    measure_network,
+    measure,
     target_linearity,
     weight_spectrum,
 )
-from dynagram.networks._weights import chain
+from dynagram.networks._weights import assemble_model
 from dynagram.observables._collapse import collapse
 from dynagram.observables._imbalance import imbalance, imbalance_drift
 from dynagram.observables._signal import layer_signals, small_signal
@@ -48,7 +50,7 @@ RNG = 5
 def small():
     """A network of a few neurons and its weights."""
     net = plain("tanh", (4, 5, 6, 2))
-    return net, net.draw(jax.random.key(2), dtype="float64")
+    return Model(net, net.draw(jax.random.key(2), dtype="float64"))
 
 
 def classes():
@@ -61,12 +63,12 @@ def classes():
 
 @case()
 def tangents():
-    net, params = small()
-    second = ddntk(net, params, X[:2])
+    model = small()
+    second = ddntk(model, X[:2])
     return {
-        "ntk": ntk(net, params, X),
-        "ntk terms": ntk_terms(net, params, X),
-        "dntk": dntk(net, params, X[:2]),
+        "ntk": ntk(model, X),
+        "ntk terms": ntk_terms(model, X),
+        "dntk": dntk(model, X[:2]),
         "ddntk": np.concatenate([np.ravel(second.first), np.ravel(second.second)]),
     }
 
@@ -98,12 +100,12 @@ def quadratic():
 @case()
 def network_as_quadratic():
     net = plain("tanh", (4, 30, 30, 1))
-    params = net.draw(jax.random.key(2), dtype="float64")
-    model = network_model(net, params, X)
-    found = network_prediction(net, params, X, Y, TEST_X, eta=0.05)
+    drawn = Model(net, net.draw(jax.random.key(2), dtype="float64"))
+    quadratic_form = network_model(drawn, X)
+    found = network_prediction(drawn, X, Y, TEST_X, eta=0.05)
     return {
-        "kernel": model.kernel,
-        "meta-kernel": model.meta_kernel,
+        "kernel": quadratic_form.kernel,
+        "meta-kernel": quadratic_form.meta_kernel,
         "outputs": found.outputs,
         "response": found.response,
     }
@@ -117,8 +119,7 @@ def fixed():
 
 @case()
 def field_state():
-    network, params = fixed()
-    found = fields(network, params, X)
+    found = fields(fixed(), X)
     residual = found.output - Y[:, 0]
     return {
         "output": found.output,
@@ -136,12 +137,10 @@ def field_state():
 
 @case()
 def field_training():
-    network, params = fixed()
-    run = descend(network, params, X, np.abs(Y[:, 0]), eta=0.01, steps=20)
-    anchored = anchored_run(
-        network, params, X, np.abs(Y[:, 0]), eta=0.01, steps=6, every=3, unseen=TEST_X
-    )
-    start = fields(*fixed_readout([params[0].W]), X)
+    model = fixed()
+    run = descend(model, X, np.abs(Y[:, 0]), eta=0.01, steps=20)
+    anchored = anchored_run(model, X, np.abs(Y[:, 0]), eta=0.01, steps=6, every=3, unseen=TEST_X)
+    start = fields(fixed_readout([model.params[0].W]), X)
     one_layer = simulate_one_layer(start, np.abs(Y[:, 0]), eta=0.01, steps=5)
     return {
         "losses": run.losses,
@@ -155,8 +154,8 @@ def field_training():
 @case()
 def measured_network():
     x, labels, W = classes()
-    weights = chain({"W1": W[0], "W2": W[1]})
-    found = measure_network(weights, "relu", x, labels)
+    model = assemble_model({"W1": W[0], "W2": W[1]}, "relu")
+    found = measure(model, Data.of_classes(x, labels))
     numbers = {"loss": found.loss, "accuracy": found.accuracy, "input": found.input_linearity.score}
     for layer in found.layers:
         numbers[f"layer {layer.layer}"] = [
@@ -182,7 +181,7 @@ def gram():
     law = gram_law(W, gradient, h, g, 0.01, weight_decay=0.1)
     y = h[:, :2] ** 2 + rng.normal(size=(40, 2))
     surrogate = target_surrogate(W, h, y)
-    net, params = small()
+    model = small()
     return {
         "Gram": weight_gram(W),
         "virtual": virtual_covariance(h, g, 0.01),
@@ -190,7 +189,7 @@ def gram():
         "residual": feature_learning_residual(W, gradient, h, g),
         "stationarity": stationarity(W, gradient).value,
         "surrogate": [surrogate.value, surrogate.alignment.value],
-        "agop": np.concatenate([np.ravel(a) for a in agop(net, params, X)]),
+        "agop": np.concatenate([np.ravel(a) for a in agop(model, X)]),
     }
 
 
@@ -220,11 +219,11 @@ def spectra():
 
 @case()
 def balance():
-    net, params = small()
+    model = small()
     y = np.tile(Y, (1, 2))
-    drift = imbalance_drift(net, params, X, y)
+    drift = imbalance_drift(model, X, y)
     return {
-        "imbalance": np.concatenate([np.ravel(i) for i in imbalance(net, params)]),
+        "imbalance": np.concatenate([np.ravel(i) for i in imbalance(model)]),
         "drift": np.concatenate([np.ravel(i) for i in drift]),
     }
 
@@ -243,8 +242,8 @@ def class_collapse():
 def signals():
     x, _, W = classes()
     y = x[:, :3] ** 2
-    layers = layer_signals(W, x, y, "tanh")
-    near = small_signal(W, x, y, "tanh")
+    layers = layer_signals(Model.of_matrices(W, "tanh"), x, y)
+    near = small_signal(Model.of_matrices(W, "tanh"), x, y)
     return {
         "scales": layers.scales,
         "gains": layers.gains,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     angle,
     angle_estimate,
@@ -65,7 +66,7 @@ def test_pair_averages_match_direct_integration(name, slopes, psi):
     norms = 1.7, 0.6
     kernel = np.array([[norms[0], 0.0], [0.0, norms[1]]])
     kernel[0, 1] = kernel[1, 0] = np.sqrt(norms[0] * norms[1]) * np.cos(psi)
-    flow = pair_kernel_flow(name, kernel, 2, C_b=0.0, C_W=1.0)
+    flow = pair_kernel_flow(MLP([1] * 3, name, C_b=0.0, C_W=1.0), kernel)
     wanted = np.sqrt(norms[0] * norms[1]) * _polar(*slopes, psi, 1)
     assert flow[1, 0, 1] == pytest.approx(wanted, rel=1e-12)
     assert float(slope_product(name, psi)) == pytest.approx(_polar(*slopes, psi, 0), rel=1e-12)
@@ -77,13 +78,13 @@ def test_pair_averages_match_direct_integration(name, slopes, psi):
 def test_golden_kernels_of_unequal_norms(row):
     name, C_b, C_W, layer, *wanted = row
     kernel = np.array([[2.0, 0.5], [0.5, 0.4]])
-    last = pair_kernel_flow(name, kernel, layer, C_b=C_b, C_W=C_W)[-1]
+    last = pair_kernel_flow(MLP([1] * (layer + 1), name, C_b=C_b, C_W=C_W), kernel)[-1]
     np.testing.assert_allclose([last[0, 0], last[1, 1], last[0, 1]], wanted, atol=2e-12)
 
 
 def test_angle_flow_is_the_kernel_flow_at_criticality():
     kernel = 0.8 * np.array([[1.0, np.cos(2.0)], [np.cos(2.0), 1.0]])
-    flow = pair_kernel_flow("leaky_relu(0.2)", kernel, 30, C_b=0.0, C_W=1 / 0.52)
+    flow = pair_kernel_flow(MLP([1] * 31, "leaky_relu(0.2)", C_b=0.0, C_W=1 / 0.52), kernel)
     np.testing.assert_allclose(angle(flow), angle_flow("leaky_relu(0.2)", 2.0, 30), rtol=1e-11)
 
 
@@ -135,7 +136,7 @@ def test_distance_law():
     assert K2[-1] == pytest.approx(law, rel=5e-3)
     small = 1e-6
     kernel = np.array([[1.0, 1 - 2 * small], [1 - 2 * small, 1.0]])
-    after = to_gamma(pair_kernel_flow("relu", kernel, 2, C_b=0.0, C_W=2.0)[1])[2]
+    after = to_gamma(pair_kernel_flow(MLP([1] * 3, "relu", C_b=0.0, C_W=2.0), kernel)[1])[2]
     predicted = small - 4 / (3 * np.pi) * small**1.5
     assert after == pytest.approx(predicted, rel=3e-7)
     assert abs(after - small) > 100 * abs(after - predicted)

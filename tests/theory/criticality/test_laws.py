@@ -6,9 +6,9 @@ import pytest
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
-    exact_metric_moments,
     fit_offset,
     kernel_law,
     metric_law,
@@ -34,7 +34,7 @@ def flows():
         if (name, depth) not in cache:
             point = critical_initialisation(name)
             both = (
-                single_input(name, 0.7, depth, C_b=0.0, C_W=point.C_W, c_W1=c)
+                single_input(MLP([1] * (depth + 1), name, C_b=0.0, C_W=point.C_W), 0.7, c_W1=c)
                 for c in (0.0, point.exponents.c_W1 or 0.0)
             )
             cache[name, depth] = (point, *both)
@@ -45,7 +45,7 @@ def flows():
 
 def test_tanh_at_64000_layers():
     """K and V against their laws, and G^{1} with the renormalised C_W: 1.23611 but for log ℓ/ℓ."""
-    flow = single_input("tanh", 0.7, 64000, C_b=0.0, C_W=1.0, c_W1=2 / 3)
+    flow = single_input(MLP([1] * 64001, "tanh", C_b=0.0, C_W=1.0), 0.7, c_W1=2 / 3)
     assert flow.G1[-1] * 64000 == pytest.approx(1.2358, abs=6e-5)
     assert 2 * flow.K[999] * 1000 == pytest.approx(1.00303564, abs=6e-9)
     assert 2 * flow.K[-1] * 64000 == pytest.approx(1.00007438, abs=6e-9)
@@ -164,8 +164,8 @@ def test_slope_kink_without_curvature_jump_has_its_own_constants():
     point = critical_initialisation(bent_sine)
     depth = 4000
     run = {"C_b": 0.0, "C_W": point.C_W}
-    bare = single_input(bent_sine, 0.7, depth, **run)
-    tuned = single_input(bent_sine, 0.7, depth, **run, c_W1=point.exponents.c_W1)
+    bare = single_input(MLP([1] * (depth + 1), bent_sine, **run), 0.7)
+    tuned = single_input(MLP([1] * (depth + 1), bent_sine, **run), 0.7, c_W1=point.exponents.c_W1)
     layers = np.array([float(depth)])
     assert bare.K[-1] == pytest.approx(kernel_law(point, layers)[0], rel=5e-3)
     assert bare.V[-1] == pytest.approx(vertex_law(point, layers)[0], rel=0.01)
@@ -180,7 +180,7 @@ def test_tuned_law():
         return z - z**5 / 120
 
     point, depth = critical_initialisation(tuned), 10000
-    flow = single_input(tuned, 0.3, depth, C_b=0.0, C_W=1.0)
+    flow = single_input(MLP([1] * (depth + 1), tuned, C_b=0.0, C_W=1.0), 0.3)
     assert flow.K[-1] == pytest.approx(kernel_law(point, np.array([float(depth)]))[0], rel=0.01)
     assert flow.V[-1] / flow.K[-1] ** 2 / depth == pytest.approx(2 / 3, rel=0.03)
     half = depth // 2 - 1
@@ -200,7 +200,7 @@ def test_tuned_with_curvature_is_no_power_law():
 
     point = critical_initialisation(tuned)
     assert point.constants.a1 == 0.0
-    flow = single_input(tuned, 0.05, 20000, C_b=0.0, C_W=1.0)
+    flow = single_input(MLP([1] * 20001, tuned, C_b=0.0, C_W=1.0), 0.05)
     log_gain = np.log(flow.perpendicular_gain)
     layers = np.array([2500, 5000, 10000, 20000])
     growth = np.diff(log_gain[layers - 1]) / np.diff(np.sqrt(layers))
@@ -213,7 +213,7 @@ def test_tuned_with_curvature_is_no_power_law():
 def test_half_stable_law():
     """Mish from below: K* − K → 1/(ã₁ℓ), p_perp = b̃₁/ã₁, V → (S/5)K*²ℓ."""
     point, depth = critical_initialisation("mish"), 20000
-    flow = single_input("mish", 1.2, depth, C_b=point.C_b, C_W=point.C_W)
+    flow = single_input(MLP([1] * (depth + 1), "mish", C_b=point.C_b, C_W=point.C_W), 1.2)
     layers = np.array([depth / 2, depth])
     half = depth // 2 - 1
     gap, predicted = flow.K[[half, -1]] - point.K_star, kernel_law(point, layers) - point.K_star
@@ -241,7 +241,7 @@ def test_half_stable_laws_are_out_of_reach_for_gelu_and_swish(name, start, reach
 
 def test_near_K_star_the_vertex_grows_like_S():
     point = critical_initialisation("gelu")
-    flow = single_input("gelu", point.K_star, 200, C_b=point.C_b, C_W=point.C_W)
+    flow = single_input(MLP([1] * 201, "gelu", C_b=point.C_b, C_W=point.C_W), point.K_star)
     np.testing.assert_allclose(np.diff(flow.V) / point.K_star**2, point.constants.S, rtol=1e-6)
 
 
@@ -258,23 +258,12 @@ def test_renormalised_weight_variance():
 
 
 def test_semi_critical_law():
-    flow = single_input("leaky_relu(0.2)", 0.8, 40, C_b=0.3, C_W=1 / 0.52)
+    flow = single_input(MLP([1] * 41, "leaky_relu(0.2)", C_b=0.3, C_W=1 / 0.52), 0.8)
     K, V = semi_critical_law("leaky_relu(0.2)", 0.8, 0.3, np.arange(1.0, 41.0))
     np.testing.assert_allclose(flow.K, K, rtol=1e-13)
     np.testing.assert_allclose(flow.V, V, rtol=1e-12)
     K, V = semi_critical_law("relu", 1.0, 0.5, np.array([1e6]))
     assert V[0] / K[0] ** 2 / 1e6 == pytest.approx(5 / 3, rel=1e-5)
-
-
-def test_exact_moments():
-    """ReLU, n = 100: Var = [(1 + 5/n)^{ℓ−1} − 1]K², no correction to the mean."""
-    moments = exact_metric_moments("relu", 1.0, (10, *(100,) * 7, 1), C_W=2.0)
-    np.testing.assert_allclose(moments[:, 0], 1.0, rtol=1e-14)
-    spread = 100 * (moments[:, 1] - 1)
-    np.testing.assert_allclose(spread[[1, 2, 4, 7]], [5, 10.25, 21.5506, 40.71], atol=5e-3)
-    # linear: c_6 = 1 + 6/n + 8/n² (3.42)
-    third = exact_metric_moments("linear", 2.0, (3, 7, 1), C_W=1.0)[1, 2]
-    assert third == pytest.approx(8 * (1 + 6 / 7 + 8 / 49), rel=1e-14)
 
 
 def test_laws_refuse_other_classes():
@@ -288,8 +277,6 @@ def test_laws_refuse_other_classes():
         fit_offset(critical_initialisation("tanh"), 5.0, 1e-3)
     with pytest.raises(InvalidValueError, match="expected a scale-invariant activation"):
         semi_critical_law("tanh", 1.0, 0.1, layers)
-    with pytest.raises(InvalidValueError, match="widths"):
-        exact_metric_moments("relu", 1.0, (3,), C_W=1.0)
 
 
 def test_law_without_a_logarithm():
@@ -301,7 +288,7 @@ def test_law_without_a_logarithm():
 
     point = critical_initialisation(function)
     assert point.constants.r == pytest.approx(0.0, abs=1e-12)
-    flow = single_input(function, 0.2, 4000, C_b=0.0, C_W=1.0)
+    flow = single_input(MLP([1] * 4001, function, C_b=0.0, C_W=1.0), 0.2)
     offset = fit_offset(point, 4000.0, float(flow.K[-1]))
     assert offset == pytest.approx(1 / 0.2 - 1, rel=0.2)
     predicted = kernel_law(point, np.array([500.0]), offset=offset)[0]

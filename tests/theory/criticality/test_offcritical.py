@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     correlation_length,
     critical_initialisation,
@@ -66,7 +67,7 @@ def test_the_books_companion_of_gelu_is_not_fixed():
 
 def test_exponential_approach_has_the_correlation_length():
     """ΔK falls by χ∥ per layer; a perpendicular distance by χ⊥."""
-    flow = single_input("tanh", 1.0, 25, C_b=0.05, C_W=0.9)
+    flow = single_input(MLP([1] * 26, "tanh", C_b=0.05, C_W=0.9), 1.0)
     (point,) = fixed_points("tanh", 0.05, 0.9)
     gap = flow.K - point.K
     assert gap[20] / gap[19] == pytest.approx(point.chi_parallel, rel=1e-4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
     critical_points,
@@ -148,7 +149,7 @@ def test_hardtanh_is_not_guessed():
     assert (point.C_b, point.C_W) == (0.0, 1.0)
     assert point.exponents.p_0 is None
     assert "class undetermined by Taylor data" in point.notes[0]
-    K = single_input("hardtanh", 1.0, 400, C_b=0.0, C_W=1.0).K
+    K = single_input(MLP([1] * 401, "hardtanh", C_b=0.0, C_W=1.0), 1.0).K
     assert K[-1] < K[199] < K[99]
     assert K[-1] / K[99] > 0.7  # a power law with p ≥ ½ would give at most 0.5
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
-    exact_metric_moments,
     mean_square,
     single_input,
     small_separation,
 )
+from dynagram.theory.statistics._exact import exact_metric
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "golden" / "criticality_classes.json").read_text("utf-8")
@@ -29,9 +30,11 @@ def test_golden_sequences(name):
     rows = [row for row in SEQUENCES if row[0] == name]
     depth = max(row[1] for row in rows)
     hyperparameters = {"C_b": point.C_b, "C_W": point.C_W}
-    flow = single_input(name, 1.0, depth, **hyperparameters)
-    tuned = single_input(name, 1.0, depth, **hyperparameters, c_W1=RENORMALISATION[name])
-    pair = small_separation(name, 1.0, depth, **hyperparameters, delta_1=1.0)
+    flow = single_input(MLP([1] * (depth + 1), name, **hyperparameters), 1.0)
+    tuned = single_input(
+        MLP([1] * (depth + 1), name, **hyperparameters), 1.0, c_W1=RENORMALISATION[name]
+    )
+    pair = small_separation(MLP([1] * (depth + 1), name, **hyperparameters), 1.0, delta_1=1.0)
     assert flow.perpendicular_gain is not None
     for _, layer, K, V, G1, G1_tuned, parallel, perpendicular, delta_2 in rows:
         i = layer - 1
@@ -48,11 +51,11 @@ def test_golden_sequences(name):
 @pytest.mark.parametrize("row", GOLDEN["next_order"]["rows"], ids=lambda row: f"{row[0]}-{row[3]}")
 def test_golden_next_orders(row):
     name, C_b, C_W, layer, *values = row
-    flow = single_input(name, 1.0, layer, C_b=C_b, C_W=C_W, next_order=True)
-    assert flow.U is not None
+    flow = single_input(MLP([1] * (layer + 1), name, C_b=C_b, C_W=C_W), 1.0, next_order=True)
+    assert flow.six_point is not None
     assert flow.V1 is not None
     assert flow.G2 is not None
-    got = [part[-1] for part in (flow.K, flow.V, flow.G1, flow.U, flow.V1, flow.G2)]
+    got = [part[-1] for part in (flow.K, flow.V, flow.G1, flow.six_point, flow.V1, flow.G2)]
     digits = (5e-10, 5e-9, 5e-9, 5.1e-8, 5.1e-8, 5.1e-8)
     for value, wanted, half_digit in zip(got, values, digits, strict=True):
         assert value == pytest.approx(wanted, rel=1e-12, abs=half_digit)
@@ -60,7 +63,7 @@ def test_golden_next_orders(row):
 
 def test_unequal_widths():
     """Values of the reference for widths 60, 240, 80, 160, 100, which a simulation confirmed."""
-    flow = single_input("tanh", 0.8, 6, C_b=0.05, C_W=1.3, widths=(5, 60, 240, 80, 160, 100, 1))
+    flow = single_input(MLP((5, 60, 240, 80, 160, 100, 1), "tanh", C_b=0.05, C_W=1.3), 0.8)
     V = [0, 0.14809, 0.21373, 0.11030, 0.14474, 0.10643]
     np.testing.assert_allclose(flow.V, V, atol=5e-6)
     np.testing.assert_allclose(flow.G1, [0, 0, -0.1773, -0.0567, -0.1586, -0.0977], atol=5e-5)
@@ -74,10 +77,11 @@ def test_expansion_of_the_exact_finite_width_law(name):
     left = []
     for scale in (40, 80):
         widths = tuple(int(n) for n in scale * shape)
-        exact = exact_metric_moments(name, 0.7, widths, C_W=C_W)
-        mean, second, third = exact.T
-        flow = single_input(name, 0.7, 5, C_b=0.0, C_W=C_W, widths=widths, next_order=True)
-        assert flow.U is not None
+        net = MLP(widths, name, C_b=0.0, C_W=C_W)
+        x = np.full((1, widths[0]), np.sqrt(0.7 / C_W))
+        mean, second, third = exact_metric(net, x, 3).moments[:, 0].T
+        flow = single_input(net, 0.7, next_order=True)
+        assert flow.six_point is not None
         assert flow.V1 is not None
         np.testing.assert_allclose(flow.K, mean, rtol=1e-13)
         np.testing.assert_array_equal(flow.G1, 0.0)
@@ -88,11 +92,11 @@ def test_expansion_of_the_exact_finite_width_law(name):
         left.append(
             (
                 np.abs(variance - flow.V / n - flow.V1 / n**2)[2:],
-                np.abs(cumulant - flow.U / n**2)[2:],
+                np.abs(cumulant - flow.six_point / n**2)[2:],
             )
         )
         assert np.all(left[-1][0] < 0.05 * np.abs(flow.V1 / n**2)[2:])
-        assert np.all(left[-1][1] < 0.2 * np.abs(flow.U / n**2)[2:])
+        assert np.all(left[-1][1] < 0.2 * np.abs(flow.six_point / n**2)[2:])
     # At layer 3 the variance is a product of two factors: nothing is left but rounding.
     assert left[0][0][0] < 1e-15
     np.testing.assert_allclose(left[0][0][1:] / left[1][0][1:], 8.0, rtol=0.05)
@@ -100,15 +104,15 @@ def test_expansion_of_the_exact_finite_width_law(name):
 
 
 def test_deep_linear_network_term_by_term():
-    """V = 2(ℓ−1)K², V^{1} = 2(ℓ−1)(ℓ−2)K², U = 4(ℓ−1)(3ℓ−4)K³ at equal widths."""
+    """V = 2(ℓ−1)K², V^{1} = 2(ℓ−1)(ℓ−2)K², κ₃ = 4(ℓ−1)(3ℓ−4)K³ at equal widths."""
     flow, K, layer = (
-        single_input("linear", 1.3, 9, C_b=0.0, C_W=1.0, next_order=True),
+        single_input(MLP([1] * 10, "linear", C_b=0.0, C_W=1.0), 1.3, next_order=True),
         1.3,
         np.arange(1, 10),
     )
     np.testing.assert_allclose(flow.V, 2 * (layer - 1) * K**2, rtol=1e-13)
     np.testing.assert_allclose(flow.V1, 2 * (layer - 1) * (layer - 2) * K**2, rtol=1e-13)
-    np.testing.assert_allclose(flow.U, 4 * (layer - 1) * (3 * layer - 4) * K**3, rtol=1e-13)
+    np.testing.assert_allclose(flow.six_point, 4 * (layer - 1) * (3 * layer - 4) * K**3, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["tanh", "elu", "gelu"])
@@ -119,10 +123,10 @@ def test_width_expanded_hyperparameters(name):
     for n in (1000, 2000):
         widths = (3, *(n,) * 6)
         direct = single_input(
-            name, 0.8, 6, C_b=C_b + c_b1 / n, C_W=C_W + c_W1 / n, widths=widths, next_order=True
+            MLP(widths, name, C_b=C_b + c_b1 / n, C_W=C_W + c_W1 / n), 0.8, next_order=True
         )
         expanded = single_input(
-            name, 0.8, 6, C_b=C_b, C_W=C_W, c_b1=c_b1, c_W1=c_W1, widths=widths, next_order=True
+            MLP(widths, name, C_b=C_b, C_W=C_W), 0.8, c_b1=c_b1, c_W1=c_W1, next_order=True
         )
         mean = [f.K + f.G1 / n + f.G2 / n**2 for f in (direct, expanded)]
         spread = [f.V + f.V1 / n for f in (direct, expanded)]
@@ -134,7 +138,7 @@ def test_width_expanded_hyperparameters(name):
 
 def test_hyperparameters_per_layer():
     C_b, C_W = [9.0, 0.1, 0.2], [9.0, 1.5, 0.8]
-    flow = single_input("sin", 0.6, 3, C_b=C_b, C_W=C_W)
+    flow = single_input(MLP([1] * 4, "sin", C_b=C_b, C_W=C_W), 0.6)
     second = 0.1 + 1.5 * float(mean_square("sin", 0.6))
     third = 0.2 + 0.8 * float(mean_square("sin", second))
     np.testing.assert_allclose(flow.K, [0.6, second, third], rtol=1e-14)
@@ -148,10 +152,19 @@ def test_hyperparameters_per_layer():
 @pytest.mark.parametrize("name", ["gelu", "softsign", "relu", "hardtanh"])
 def test_samples_flow_independently(name):
     K1 = np.array([0.05, 1.0, 40.0])
-    together = single_input(name, K1, 7, C_b=0.1, C_W=1.4, next_order=True)
+    together = single_input(MLP([1] * 8, name, C_b=0.1, C_W=1.4), K1, next_order=True)
     for i, first in enumerate(K1):
-        alone = single_input(name, float(first), 7, C_b=0.1, C_W=1.4, next_order=True)
-        for field in ("K", "V", "G1", "U", "V1", "G2", "parallel_gain", "perpendicular_gain"):
+        alone = single_input(MLP([1] * 8, name, C_b=0.1, C_W=1.4), float(first), next_order=True)
+        for field in (
+            "K",
+            "V",
+            "G1",
+            "six_point",
+            "V1",
+            "G2",
+            "parallel_gain",
+            "perpendicular_gain",
+        ):
             both = getattr(together, field)
             assert both.shape == (7, 3)
             size = np.abs(getattr(alone, field)).max()
@@ -162,7 +175,7 @@ def test_samples_flow_independently(name):
 
 def test_flow_that_outgrows_its_nodes_is_still_exact():
     """K rises by four orders of magnitude: compare every layer with a fresh average."""
-    flow = single_input("gelu", 0.1, 16, C_b=0.0, C_W=4.5)
+    flow = single_input(MLP([1] * 17, "gelu", C_b=0.0, C_W=4.5), 0.1)
     assert flow.K[-1] > 1e3
     fresh = np.array([float(mean_square("gelu", float(K))) for K in flow.K[:-1]])
     np.testing.assert_allclose(flow.K[1:], 4.5 * fresh, rtol=1e-12)
@@ -170,20 +183,20 @@ def test_flow_that_outgrows_its_nodes_is_still_exact():
 
 @pytest.mark.parametrize("name", ["tanh", "elu", "gelu", "leaky_relu(0.1)", "hardtanh"])
 def test_a_zero_input_stays_without_fluctuations(name):
-    flow = single_input(name, np.array([0.0, 0.7]), 4, C_b=0.0, C_W=1.0, next_order=True)
-    for field in ("K", "V", "G1", "U", "V1", "G2"):
+    flow = single_input(MLP([1] * 5, name, C_b=0.0, C_W=1.0), np.array([0.0, 0.7]), next_order=True)
+    for field in ("K", "V", "G1", "six_point", "V1", "G2"):
         np.testing.assert_array_equal(getattr(flow, field)[:, 0], 0.0)
-    alone = single_input(name, 0.7, 4, C_b=0.0, C_W=1.0, next_order=True)
+    alone = single_input(MLP([1] * 5, name, C_b=0.0, C_W=1.0), 0.7, next_order=True)
     np.testing.assert_allclose(flow.V[:, 1], alone.V, rtol=1e-11)
     # with a bias K leaves 0, and nothing fluctuates before the second layer
-    biased = single_input(name, 0.0, 3, C_b=0.3, C_W=1.0, next_order=True)
-    later = single_input(name, 0.3, 2, C_b=0.3, C_W=1.0, next_order=True)
+    biased = single_input(MLP([1] * 4, name, C_b=0.3, C_W=1.0), 0.0, next_order=True)
+    later = single_input(MLP([1] * 3, name, C_b=0.3, C_W=1.0), 0.3, next_order=True)
     np.testing.assert_allclose(biased.V[1:], later.V, rtol=1e-12)
     np.testing.assert_allclose(biased.K[1:], later.K, rtol=1e-14)
 
 
 def test_a_jump_has_no_perpendicular_gain():
-    flow = single_input("step", 2.0, 4, C_b=0.0, C_W=1.0)
+    flow = single_input(MLP([1] * 5, "step", C_b=0.0, C_W=1.0), 2.0)
     assert flow.perpendicular_gain is None
     np.testing.assert_allclose(flow.K, [2.0, 0.5, 0.5, 0.5], rtol=1e-14)
     np.testing.assert_allclose(flow.V, [0.0, 0.25, 0.25, 0.25], rtol=1e-14)
@@ -191,19 +204,15 @@ def test_a_jump_has_no_perpendicular_gain():
 
 def test_bad_input_is_refused_in_one_line():
     good = {"C_b": 0.0, "C_W": 1.0}
-    with pytest.raises(InvalidValueError, match="depth = 0"):
-        single_input("tanh", 1.0, 0, **good)
     with pytest.raises(InvalidValueError, match="K1 = -1.0"):
-        single_input("tanh", -1.0, 3, **good)
-    with pytest.raises(InvalidValueError, match="C_W = -1.0: a variance must be ≥ 0"):
-        single_input("tanh", 1.0, 3, C_b=0.0, C_W=-1.0)
+        single_input(MLP([1] * 4, "tanh", **good), -1.0)
     with pytest.raises(InvalidValueError, match="expected one number or 3, one per layer"):
-        single_input("tanh", 1.0, 3, C_b=[0.0, 0.0], C_W=1.0)
+        single_input(MLP([1] * 4, "tanh", **good), 1.0, c_b1=[0.0, 0.0])
     with pytest.raises(InvalidValueError, match="needs c_b1 = 0"):
-        single_input("elu", 0.0, 3, **good, c_b1=0.1, next_order=True)
-    with pytest.raises(InvalidValueError, match="widths"):
-        single_input("tanh", 1.0, 3, **good, widths=(4, 4))
+        single_input(MLP([1] * 4, "elu", **good), 0.0, c_b1=0.1, next_order=True)
+    with pytest.raises(InvalidValueError, match="for networks without skips only"):
+        single_input(MLP([1] * 4, "tanh", **good, skip=0.5), 1.0)
     with pytest.raises(NonFiniteError, match="K of gelu reaches .* and explodes"):
-        single_input("gelu", 2e8, 3, C_b=0.0, C_W=6.0)
+        single_input(MLP([1] * 4, "gelu", C_b=0.0, C_W=6.0), 2e8)
     with pytest.raises(NonFiniteError, match="at layer 3 and explodes"):
-        single_input("exp", 1.0, 20, C_b=0.0, C_W=3.0)
+        single_input(MLP([1] * 21, "exp", C_b=0.0, C_W=3.0), 1.0)

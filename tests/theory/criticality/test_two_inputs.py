@@ -8,6 +8,7 @@ import pytest
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
     from_gamma,
@@ -123,7 +124,9 @@ def _pair(name, K00, delta, C_b, C_W, depth):
     one, two = 0.6 * delta, 0.5 * delta**2
     kernel = from_gamma(np.array([K00, one, two]))
     exact, _ = exact_flow(name, kernel, depth, C_b, C_W)
-    flow = small_separation(name, K00, depth, C_b=C_b, C_W=C_W, delta_1=one, delta_2=two)
+    flow = small_separation(
+        MLP([1] * (depth + 1), name, C_b=C_b, C_W=C_W), K00, delta_1=one, delta_2=two
+    )
     return exact, flow
 
 
@@ -156,7 +159,7 @@ def test_delta_recursions_are_right_to_second_order(name, K00, C_b, C_W):
 def test_the_source_h_is_needed():
     """Without it the squared distance is off by much more than the expansion's error."""
     exact, flow = _pair("tanh", 0.8, 0.02, 0.0, 1.0, 4)
-    bare = small_separation("tanh", 0.8, 4, C_b=0.0, C_W=1.0, delta_2=0.5 * 0.02**2)
+    bare = small_separation(MLP([1] * 5, "tanh", C_b=0.0, C_W=1.0), 0.8, delta_2=0.5 * 0.02**2)
     assert np.all(np.abs(flow.delta_2 / exact[:, 2] - 1)[1:] < 2e-3)
     assert np.all(np.abs(bare.delta_2 / exact[:, 2] - 1)[1:] > 0.02)
 
@@ -169,11 +172,15 @@ def test_thirty_layers_of_tanh():
 
 def test_small_separation_of_many_samples():
     together = small_separation(
-        "gelu", np.array([0.5, 2.0]), 5, C_b=0.1, C_W=1.8, delta_1=0.1, delta_2=0.2, delta_0=0.3
+        MLP([1] * 6, "gelu", C_b=0.1, C_W=1.8),
+        np.array([0.5, 2.0]),
+        delta_1=0.1,
+        delta_2=0.2,
+        delta_0=0.3,
     )
     for i, K in enumerate((0.5, 2.0)):
         alone = small_separation(
-            "gelu", K, 5, C_b=0.1, C_W=1.8, delta_1=0.1, delta_2=0.2, delta_0=0.3
+            MLP([1] * 6, "gelu", C_b=0.1, C_W=1.8), K, delta_1=0.1, delta_2=0.2, delta_0=0.3
         )
         for field in ("K00", "delta_0", "delta_1", "delta_2"):
             np.testing.assert_allclose(
@@ -187,7 +194,7 @@ def test_separation_vertex_is_the_limit_of_the_exact_one():
     for d in (1e-3, 1e-4):
         # the midpoint input's kernel is 1: K_[0] = 1, K_[1] = 0, K_[2] = d at the first layer
         _, V = exact_flow("tanh", from_gamma(np.array([1.0, 0.0, d])), 12, 0.0, 1.0)
-        small = separation_vertex("tanh", 1.0, 12, C_b=0.0, C_W=1.0, distance=d)
+        small = separation_vertex(MLP([1] * 13, "tanh", C_b=0.0, C_W=1.0), 1.0, distance=d)
         pairs = ((0, 0, small.V00), (0, 2, small.V02), (1, 1, small.V11), (2, 2, small.V22))
         worst.append([np.max(np.abs(V[1:, a, b] / own[1:] - 1)) for a, b, own in pairs])
         np.testing.assert_allclose(V[:, 0, 1], 0.0, atol=1e-15)
@@ -198,13 +205,13 @@ def test_separation_vertex_is_the_limit_of_the_exact_one():
 
 def test_separation_vertex_scales_with_the_distance_and_the_widths():
     run = {"C_b": 0.1, "C_W": 1.3}
-    unit = separation_vertex("gelu", 0.8, 5, **run)
-    double = separation_vertex("gelu", 0.8, 5, **run, distance=2.0)
+    unit = separation_vertex(MLP([1] * 6, "gelu", **run), 0.8)
+    double = separation_vertex(MLP([1] * 6, "gelu", **run), 0.8, distance=2.0)
     np.testing.assert_allclose(double.V02, 2 * unit.V02, rtol=1e-13)
     np.testing.assert_allclose(double.V22, 4 * unit.V22, rtol=1e-13)
     # Only the ratios n_ℓ/n_{ℓ-1} matter, not n_0, and what comes from below is linear in them.
     at = [
-        separation_vertex("gelu", 0.8, 3, **run, widths=(n_0, 20, 20 * ratio, 5))
+        separation_vertex(MLP((n_0, 20, 20 * ratio, 5), "gelu", **run), 0.8)
         for n_0, ratio in ((1, 1), (7, 2), (40, 3))
     ]
     for field in ("V00", "V02", "V11", "V22"):
@@ -217,7 +224,9 @@ def test_separation_vertex_scales_with_the_distance_and_the_widths():
 
 def test_scale_invariant_vertex_is_linear_in_depth():
     point, layer = critical_initialisation("leaky_relu(0.2)"), np.arange(9)
-    vertex = separation_vertex("leaky_relu(0.2)", 1.7, 9, C_b=0.0, C_W=point.C_W, distance=0.1)
+    vertex = separation_vertex(
+        MLP([1] * 10, "leaky_relu(0.2)", C_b=0.0, C_W=point.C_W), 1.7, distance=0.1
+    )
     slopes = separation_vertex_slopes(point)
     units = {"V00": 1.7**2, "V02": 1.7 * 0.1, "V11": 1.7 * 0.1, "V22": 0.1**2}
     for name, slope in slopes.items():
@@ -228,7 +237,7 @@ def test_scale_invariant_vertex_is_linear_in_depth():
 @pytest.mark.parametrize("name", ["tanh", "sin", "perturbed_identity(0.5,-1)"])
 def test_vertex_slopes_of_the_smooth_class(name):
     point, depth = critical_initialisation(name), 8000
-    vertex = separation_vertex(name, 0.7, depth, C_b=0.0, C_W=point.C_W)
+    vertex = separation_vertex(MLP([1] * (depth + 1), name, C_b=0.0, C_W=point.C_W), 0.7)
     K, d = vertex.K[-1], vertex.distance[-1]
     measured = {
         "V00": vertex.V00[-1] / K**2,
@@ -243,6 +252,8 @@ def test_vertex_slopes_of_the_smooth_class(name):
 def test_refusals():
     for function in (small_separation, separation_vertex):
         with pytest.raises(InvalidValueError, match="need a kernel > 0"):
-            function("elu", 0.0, 3, C_b=0.0, C_W=1.0)
+            function(MLP([1] * 4, "elu", C_b=0.0, C_W=1.0), 0.0)
+        with pytest.raises(InvalidValueError, match="for networks without skips only"):
+            function(MLP([1] * 4, "tanh", C_b=0.0, C_W=1.0, skip=0.5), 1.0)
     with pytest.raises(InvalidValueError, match="half-stable"):
         separation_vertex_slopes(critical_initialisation("gelu"))

@@ -27,7 +27,7 @@ DATA = {"x": X, "y": Y, "unseen": UNSEEN}
 @pytest.mark.parametrize("carried", CARRIED)
 def test_one_layer_is_exact_until_a_mask_flips(carried):
     network = fixed_readout(NETWORKS[1])
-    run = anchored_run(*network, **DATA, eta=1e-3, steps=6, every=3, carried=carried)
+    run = anchored_run(network, **DATA, eta=1e-3, steps=6, every=3, carried=carried)
     assert run.flipped.sum() == 0
     assert run.residual_error.max() < 1e-13
     assert run.unseen_error.max() < 1e-13
@@ -39,25 +39,23 @@ def test_one_layer_is_exact_until_a_mask_flips(carried):
 def test_carried_weights_are_exact_where_masks_are_the_network():
     """A linear network has no masks that flip: gradient descent itself, at any distance."""
     network = fixed_readout(NETWORKS[3], "linear")
-    run = anchored_run(*network, **DATA, eta=0.02, steps=40, every=20, carried="weights")
+    run = anchored_run(network, **DATA, eta=0.02, steps=40, every=20, carried="weights")
     assert run.residual_error.max() < 1e-12
     assert run.unseen_error.max() < 1e-12
     assert run.u_error.max() < 1e-12
     assert run.b_error.max() < 1e-12
-    truth = descend(*network, X, Y, eta=0.02, steps=40)
+    truth = descend(network, X, Y, eta=0.02, steps=40)
     np.testing.assert_allclose(run.losses, truth.losses[1:], rtol=1e-10)
     np.testing.assert_allclose(run.predicted_losses, run.losses, rtol=1e-10)
 
 
 def test_carried_weights_follow_the_network_with_frozen_masks():
     """Written out in NumPy; masks flip on the way, and the prediction must not notice."""
-    network, params = fixed_readout(NETWORKS[3])
+    model = fixed_readout(NETWORKS[3])
     eta, steps = 0.3, 6
-    run = anchored_run(
-        network, params, **DATA, eta=eta, steps=steps, every=steps, carried="weights"
-    )
+    run = anchored_run(model, **DATA, eta=eta, steps=steps, every=steps, carried="weights")
     assert run.flipped[-2].sum() > 0
-    start, other = (fields(network, params, x) for x in (X, UNSEEN))
+    start, other = (fields(model, x) for x in (X, UNSEEN))
     weights = [np.array(W) for W in NETWORKS[3]]
 
     def forward(x, masks):
@@ -76,7 +74,7 @@ def test_carried_weights_follow_the_network_with_frozen_masks():
         weights = [W - move for W, move in zip(weights, moves, strict=True)]
         guess = forward(X, start.a)[-1].mean(axis=1) - Y
         np.testing.assert_allclose(run.predicted_losses[step], np.mean(guess**2), rtol=1e-10)
-    end = fields(network, descend(network, params, X, Y, eta=eta, steps=steps).params, UNSEEN)
+    end = fields(descend(model, X, Y, eta=eta, steps=steps).model, UNSEEN)
     wrong = np.linalg.norm(forward(UNSEEN, other.a)[-1].mean(axis=1) - end.output)
     expected = wrong / np.linalg.norm(other.output)
     np.testing.assert_allclose(run.unseen_error[-1], expected, rtol=1e-9)
@@ -84,13 +82,13 @@ def test_carried_weights_follow_the_network_with_frozen_masks():
 
 @pytest.mark.parametrize("carried", CARRIED)
 def test_the_first_step_is_the_law(carried):
-    network, params = fixed_readout(NETWORKS[3])
+    model = fixed_readout(NETWORKS[3])
     eta = 0.05
-    run = anchored_run(network, params, X, Y, eta=eta, steps=3, every=1, carried=carried)
+    run = anchored_run(model, X, Y, eta=eta, steps=3, every=1, carried=carried)
     for step in range(3):
-        start = fields(network, params, X)
-        params = gradient_step(network, params, X, Y, eta)[0]
-        end, r = fields(network, params, X), start.output - Y
+        start = fields(model, X)
+        model = gradient_step(model, X, Y, eta)[0]
+        end, r = fields(model, X), start.output - Y
         if carried != "weights":  # those hold the higher orders of the frozen masks, too
             guess = start.output + output_update(start, r, eta)
             error = np.linalg.norm(guess - end.output) / np.linalg.norm(r)
@@ -107,10 +105,10 @@ def test_the_first_step_is_the_law(carried):
 
 
 def test_errors_grow_from_an_anchor_and_vanish_at_the_next():
-    network, params = fixed_readout(NETWORKS[3])
+    model = fixed_readout(NETWORKS[3])
     options = {"eta": 0.02, "steps": 30}
     for carried in CARRIED:
-        run = anchored_run(network, params, X, Y, **options, every=10, carried=carried)
+        run = anchored_run(model, X, Y, **options, every=10, carried=carried)
         near, far = run.residual_error[run.at(1)], run.residual_error[run.at(10)]
         assert near.shape == far.shape == (3,)
         assert near.mean() < 0.3 * far.mean()
@@ -123,11 +121,11 @@ def test_errors_grow_from_an_anchor_and_vanish_at_the_next():
 
 def test_orders_in_the_step_size():
     """With no flips, fixed masks and carried weights are exact; the laws err by η² a step."""
-    network, params = fixed_readout(NETWORKS[3])
+    model = fixed_readout(NETWORKS[3])
     errors = {}
     for eta in (4e-5, 1e-5):
         for carried in CARRIED:
-            run = anchored_run(network, params, X, Y, eta=eta, steps=5, every=5, carried=carried)
+            run = anchored_run(model, X, Y, eta=eta, steps=5, every=5, carried=carried)
             assert run.flipped.sum() == 0
             errors[carried, eta] = run.residual_error[-1], run.b_error[-1].max()
     for part in (0, 1):
@@ -140,17 +138,17 @@ def test_orders_in_the_step_size():
 
 
 def test_bad_requests_are_refused():
-    network, params = fixed_readout(NETWORKS[1])
+    model = fixed_readout(NETWORKS[1])
     sets = {"x": X, "y": Y, "eta": 0.1}
     with pytest.raises(InvalidValueError, match="carried = 'masks': expected one of weights"):
-        anchored_run(network, params, **sets, steps=1, every=1, carried="masks")
+        anchored_run(model, **sets, steps=1, every=1, carried="masks")
     with pytest.raises(InvalidValueError, match="every = 0"):
-        anchored_run(network, params, **sets, steps=1, every=0)
+        anchored_run(model, **sets, steps=1, every=0)
     with pytest.raises(InvalidValueError, match="activation = 'tanh'"):
-        anchored_run(*fixed_readout(NETWORKS[1], "tanh"), **sets, steps=1, every=1)
+        anchored_run(fixed_readout(NETWORKS[1], "tanh"), **sets, steps=1, every=1)
     with pytest.raises(InvalidValueError, match="shape of unseen"):
-        anchored_run(network, params, **sets, steps=1, every=1, unseen=np.ones((2, 3)))
-    run = anchored_run(network, params, **sets, steps=2, every=2)
+        anchored_run(model, **sets, steps=1, every=1, unseen=np.ones((2, 3)))
+    run = anchored_run(model, **sets, steps=2, every=2)
     assert run.unseen_error is None
     with pytest.raises(InvalidValueError, match="distance = 3: expected 1 to 2"):
         run.at(3)

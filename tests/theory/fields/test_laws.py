@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Layer
+from dynagram.networks import MLP, Layer, Model
 from dynagram.observables.fields._state import fields, fixed_readout
 from dynagram.observables.fields._transport import CollectiveTransport, transport_operator
 from dynagram.theory.fields import (
@@ -39,15 +39,15 @@ def layers_of(net):
         yield 0.3 * rng.standard_normal(n), rng.standard_normal((n, m)) * np.sqrt(2 / m)
 
 
-def states(net, params, eta):
+def states(model, eta):
     """Fields of seen and unseen inputs before and after one step."""
-    moved = gradient_step(net, params, X, Y, eta)[0]
-    return [(fields(net, p, X), fields(net, p, UNSEEN)) for p in (params, moved)]
+    moved = gradient_step(model, X, Y, eta)[0]
+    return [(fields(one, X), fields(one, UNSEEN)) for one in (model, moved)]
 
 
-def errors(net, params, eta):
+def errors(model, eta):
     """Largest error of ΔŶ, Δu, Δb over layers and samples, for seen and unseen inputs."""
-    (train, unseen), (train_after, unseen_after) = states(net, params, eta)
+    (train, unseen), (train_after, unseen_after) = states(model, eta)
     residual = train.output - Y
     found = {"Y": 0.0, "u": 0.0, "b": 0.0}
     for before, after, others in ((train, train_after, None), (unseen, unseen_after, unseen)):
@@ -58,7 +58,7 @@ def errors(net, params, eta):
         moved = activation_updates(train, residual, eta, others)
         for old, new, predicted in zip(before.u[1:], after.u[1:], moved, strict=True):
             found["u"] = max(found["u"], np.abs(new - old - predicted).max())
-        if net.activation.is_scale_invariant:
+        if model.network.activation.is_scale_invariant:
             moved = conjugate_updates(train, residual, eta, others)
             for old, new, predicted in zip(before.b, after.b, moved, strict=True):
                 found["b"] = max(found["b"], np.abs(new - old - predicted).max())
@@ -71,9 +71,9 @@ def errors(net, params, eta):
      (5, "relu", False), (3, "leaky_relu(0.2)", True), (3, "tanh", False)],
 )  # fmt: skip
 def test_what_the_laws_leave_out_is_of_second_order(L, activation, biased):
-    net, params = network(L, activation, biased)
-    coarse, fine = (errors(net, params, eta) for eta in (4e-4, 1e-4))
-    change = np.abs(np.subtract(*[f[0].output for f in states(net, params, 1e-4)])).max()
+    model = network(L, activation, biased)
+    coarse, fine = (errors(model, eta) for eta in (4e-4, 1e-4))
+    change = np.abs(np.subtract(*[f[0].output for f in states(model, 1e-4)])).max()
     for name, error in fine.items():
         assert error < 0.02 * change if name == "Y" else error < 1e-4
         if (
@@ -89,8 +89,8 @@ def test_what_the_laws_leave_out_is_of_second_order(L, activation, biased):
 
 @pytest.mark.parametrize("L", [1, 3])
 def test_the_gradient_is_exact(L):
-    net, params = network(L, biased=True)
-    train = fields(net, params, X)
+    model = network(L, biased=True)
+    train = fields(model, X)
 
     def loss(layers):
         u = jnp.asarray(X)
@@ -98,6 +98,7 @@ def test_the_gradient_is_exact(L):
             u = jnp.maximum(u @ W.T + b[None, :], 0.0)
         return jnp.mean((u.mean(axis=1) - Y) ** 2)
 
+    params = model.params
     expected = jax.grad(loss)([tuple(map(jnp.asarray, layer)) for layer in params[:-1]])
     found = loss_gradient(train, train.output - Y)
     for (b, W), layer in zip(expected, found, strict=True):
@@ -116,8 +117,8 @@ def test_the_gradient_is_exact(L):
 
 def test_the_closed_form_of_the_activation_update():
     """(153), by forward transports F (154) written out as matrices."""
-    net, params = network(4)
-    train = fields(net, params, X)
+    model = network(4)
+    train = fields(model, X)
     residual, eta = train.output - Y, 0.1
     found = activation_updates(train, residual, eta)
     for ell in range(1, 5):
@@ -138,8 +139,8 @@ def test_the_closed_form_of_the_activation_update():
 
 def test_the_conjugate_update_is_the_transport_operator():
     """(185): pair by pair, and by the collective operator."""
-    net, params = network(5)
-    train = fields(net, params, X)
+    model = network(5)
+    train = fields(model, X)
     residual, eta = train.output - Y, 0.1
     found = conjugate_updates(train, residual, eta)
     assert not np.any(found[-1])
@@ -158,12 +159,12 @@ def test_learning_rates_enter_every_law():
     rates = {"lambda_b": [0.5, 2.0, 0.0], "lambda_W": [3.0, 1.0, 0.0]}
     net = MLP([6, N, N, 1], "relu", C_b=0.1, C_W=2.0, **rates)
     params = tuple(itertools.starmap(Layer, layers_of(net)))
-    coarse, fine = (errors(net, params, eta) for eta in (1e-5, 2.5e-6))
+    coarse, fine = (errors(Model(net, params), eta) for eta in (1e-5, 2.5e-6))
     for name in ("Y", "u"):
         assert abs(np.log(coarse[name] / fine[name]) / np.log(4) - 2) < 0.1
     assert fine["b"] < 1e-13
     trained = MLP([6, N, N, 1], "relu", C_b=0.1, C_W=2.0)
-    (train, _), (after, _) = states(trained, params, 1e-5)
+    (train, _), (after, _) = states(Model(trained, params), 1e-5)
     wrong = after.output - train.output - output_update(train, train.output - Y, 1e-5)
     assert np.abs(wrong).max() < 1e-4 * np.abs(after.output - train.output).max()
     with pytest.raises(InvalidValueError, match="needs a fixed readout"):
@@ -171,8 +172,8 @@ def test_learning_rates_enter_every_law():
 
 
 def test_bad_requests_are_refused():
-    net, params = network(2, "tanh")
-    train = fields(net, params, X)
+    model = network(2, "tanh")
+    train = fields(model, X)
     with pytest.raises(InvalidValueError, match="activation = 'tanh'.*ReLU"):
         conjugate_updates(train, train.output - Y, 0.1)
     with pytest.raises(InvalidValueError, match="shape of residual = \\(3,\\): expected \\(5,\\)"):

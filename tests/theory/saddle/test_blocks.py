@@ -48,7 +48,8 @@ def test_reduced_steps_are_steps_of_the_full_network(sigma, outputs, rates, size
     )  # fmt: skip
     key = np.random.default_rng(3)
     start = jax.tree.map(lambda x: x + 0.2 * key.standard_normal(x.shape), small.aligned(0.5))
-    full, params = small.embedded(start, n_0=2)
+    model = small.embedded(start, n_0=2)
+    full, params = model.network, model.params
     problem = small.problem()
     x, w, y = (jnp.asarray(part) for part in (problem.g, problem.w, problem.y))
     speeds = [rate / n for rate, n in zip(full.lambda_W, full.widths[:-1], strict=True)]
@@ -80,7 +81,7 @@ def test_reduced_steps_are_steps_of_the_full_network(sigma, outputs, rates, size
     reduced = march(lambda s: block_velocity(small, s), start, t, steps)
     s = small.N_B * t  # matrix time of one step
     moved = march(jax.jit(full_velocity), params, s, steps)
-    _, expected = small.embedded(reduced, n_0=2)
+    expected = small.embedded(reduced, n_0=2).params
     assert np.max(np.abs(reduced.A1 - start.A1)) > 1e-3
     for found, wanted in zip(moved, expected, strict=True):
         np.testing.assert_allclose(found.W, wanted.W, rtol=1e-12, atol=1e-14)

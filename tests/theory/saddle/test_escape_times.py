@@ -36,7 +36,8 @@ def balanced(sigma, depth, epsilon, **options):
 def test_reduced_flow_is_the_flow_of_the_full_network():
     """Population gradient flow of all weights, two input axes, at matrix time s = N t."""
     start = SymmetricNetwork("tanh", (0.2, 0.25, 0.3, 0.4), width=5, beta=1.3)
-    network, params = start.embedded(n_0=2)
+    model = start.embedded(n_0=2)
+    network, params = model.network, model.params
     nodes, w = gaussian_nodes(start.activation, 2, 0.2)
     x, w = jnp.asarray(nodes), jnp.asarray(w)
     y = 1.3 * start.activation(x[:, :1])
@@ -177,6 +178,18 @@ def test_universality():
     assert (tanh.power, tanh.logarithm) == (2, False)
     assert tanh.size(0.1) == pytest.approx(0.01)
     assert first_correction("gelu", 3).logarithm
+
+
+@pytest.mark.parametrize(("sigma", "depth"), [("tanh", 3), ("tanh", 5), ("tanh", 6), ("gelu", 5)])
+def test_power_of_the_first_correction(sigma, depth):
+    """How the exact reduced time approaches the universal one, measured over a halving of ε."""
+    deviations = []
+    for scale in (0.004, 0.002):
+        network = balanced(sigma, depth, scale)
+        time = reduced_escape_time(network, 0.3)
+        deviations.append(abs(universal_time(network, 0.3, time) - 1.0))
+    slope = np.log2(deviations[0] / deviations[1])
+    assert slope == pytest.approx(first_correction(sigma, depth).power, abs=0.15)
 
 
 def test_class_d_output_layer_leaves_the_bottleneck():

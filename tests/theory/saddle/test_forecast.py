@@ -5,12 +5,26 @@ import math
 import numpy as np
 import pytest
 
+from dynagram.data import Data
 from dynagram.errors import DynagramError
-from dynagram.networks import Layer
+from dynagram.networks import MLP, Architecture, Model
 from dynagram.theory.saddle._forecast import forecast
-from dynagram_experiments._plateau_training import draw_plateau, measured_escape
+from dynagram.training import GradientDescent, GradientFlow, Optax, Training
+from dynagram_experiments.saddle._plateaus import draw_plateau, measured_escape
 
-RATE = 0.05
+RATE = 0.05  # of ½ mean |f − y|², so half of it for one output and the loss "mean"
+
+
+def how(rate=RATE, momentum=0.0, loss="mean", **options):
+    rate = rate / 2 if loss == "mean" else rate
+    algorithm = Optax("momentum", rate, momentum=momentum) if momentum else GradientDescent(rate)
+    return Training(algorithm, loss=loss, **options)
+
+
+def predicted(weights, batch, name, training=None, **options):
+    """The forecast for a network without biases."""
+    model = Model.of_matrices(weights, name)
+    return forecast(model, Data(*batch), training or how(), **options)
 
 
 def plateau(name="tanh", depth=4, width=24, scale=0.12, seed=3, samples=256):
@@ -24,10 +38,11 @@ def plateau(name="tanh", depth=4, width=24, scale=0.12, seed=3, samples=256):
 def test_the_forecast_is_what_training_does(name, momentum, allowed):
     # The batch the forecaster sees is the one trained on: what is left is the theory's own error.
     member = plateau(name, scale=0.25 if name == "gelu" else 0.12)
-    answer = forecast(member.weights, member.train, name, RATE, momentum=momentum)
+    answer = predicted(member.weights, member.train, name, how(momentum=momentum))
     assert answer.plateau
+    assert answer.regime.verdict == "trust"
     steps = measured_escape(
-        member, answer.escape_loss, learning_rate=RATE, most_steps=6000, momentum=momentum
+        member, answer.escape_loss / 2, learning_rate=RATE, most_steps=6000, momentum=momentum
     )
     assert abs(math.log10(answer.escape_step / steps)) < allowed
     assert answer.interval[0] < answer.escape_step < answer.interval[1]
@@ -37,7 +52,7 @@ def test_the_interval_has_a_part_for_the_nonlinearity_and_one_for_the_batch():
     def width(name, scale, rows):
         member = plateau(name, scale=scale, samples=20_000)
         x, y = member.train
-        answer = forecast(member.weights, (x[:rows], y[:rows]), name, RATE)
+        answer = predicted(member.weights, (x[:rows], y[:rows]), name)
         low, high = answer.interval
         assert low * high == pytest.approx(answer.escape_step**2)
         return math.log10(high / low) / 2, max(answer.nonlinearity)
@@ -51,28 +66,43 @@ def test_the_interval_has_a_part_for_the_nonlinearity_and_one_for_the_batch():
 
 def test_a_counterfactual_is_what_training_the_rescaled_network_does():
     member = plateau()
-    answer = forecast(member.weights, member.train, "tanh", RATE)
+    answer = predicted(member.weights, member.train, "tanh")
     best = min(answer.counterfactuals, key=lambda entry: entry.escape_step)
     assert best.escape_step < 0.7 * answer.escape_step
     changed = member.rescaled(best.layer, best.factor)
-    steps = measured_escape(changed, answer.escape_loss, learning_rate=RATE, most_steps=6000)
+    steps = measured_escape(changed, answer.escape_loss / 2, learning_rate=RATE, most_steps=6000)
     assert abs(math.log10(best.escape_step / steps)) < 0.03
     assert math.isinf(measured_escape(changed, -1.0, learning_rate=RATE, most_steps=10))
 
 
-def test_units_of_the_learning_rate():
+def test_units_of_the_learning_rate_and_of_the_loss():
     member = plateau()
     x, y = member.train
-    half = forecast(member.weights, (x, y), "tanh", RATE).escape_step
-    assert forecast(member.weights, (x, y), "tanh", RATE / 2).escape_step == pytest.approx(
-        2 * half, rel=0.02
-    )
-    mse = forecast(member.weights, (x, y), "tanh", RATE, loss="mse").escape_step
-    assert mse == pytest.approx(half / 2, rel=0.02)
-    book = forecast(member.weights, (x, y), "tanh", RATE / len(x), loss="book").escape_step
-    assert book == pytest.approx(half, rel=1e-6)
-    frozen = forecast(member.weights, (x, y), "tanh", RATE, rates=[1.0, 1.0, 1.0, 0.0]).escape_step
-    assert frozen > half
+    whole = predicted(member.weights, (x, y), "tanh")
+    slow = predicted(member.weights, (x, y), "tanh", how(RATE / 2))
+    assert slow.escape_step == pytest.approx(2 * whole.escape_step, rel=0.02)
+    total = predicted(member.weights, (x, y), "tanh", how(RATE / len(x), loss="half-sum"))
+    assert total.escape_step == pytest.approx(whole.escape_step, rel=1e-6)
+    assert total.loss == pytest.approx(whole.loss * len(x) / 2)
+    assert total.escape_loss == pytest.approx(whole.escape_loss * len(x) / 2)
+    outputs = np.asarray(Model.of_matrices(member.weights, "tanh")(x))
+    assert whole.loss == pytest.approx(np.mean((outputs - y) ** 2))
+
+
+def test_the_learning_rates_of_the_network_and_fixed_layers():
+    member = plateau()
+    model, data = Model.of_matrices(member.weights, "tanh"), Data(*member.train)
+    whole = forecast(model, data, how())
+    frozen = forecast(model, data, how(fixed=[4]))
+    assert frozen.escape_step > whole.escape_step
+    widths = model.network.widths
+    rates = [*map(float, widths[:-2]), 0.0]
+    slow = Model(Architecture(widths, "tanh", lambda_W=rates), model.params)
+    assert forecast(slow, data, how()).escape_step == frozen.escape_step
+    # λ_W = 1 for all layers of width n is plain descent at a rate 1/n but in the first layer.
+    spec = MLP(widths, "tanh", C_b=0.0, C_W=1.0, lambda_W=[widths[0] / widths[1], 1, 1, 1])
+    by_width = forecast(Model(spec, model.params), data, how(RATE * widths[1]))
+    assert by_width.escape_step == pytest.approx(whole.escape_step, rel=1e-9)
 
 
 def test_bottleneck_and_stages_are_reported():
@@ -82,19 +112,20 @@ def test_bottleneck_and_stages_are_reported():
     weights[0] *= 0.02
     weights[1] *= 0.02
     y = np.tanh(x[:, :2]) * np.array([1.0, 0.5])
-    answer = forecast(weights, (x, y), "tanh", RATE)
+    answer = predicted(weights, (x, y), "tanh")
     assert answer.bottleneck == (1, 2)
     assert answer.stages == 2
-    small = forecast(weights, (x, np.tanh(x[:, :1]) * np.ones((1, 2))), "tanh", RATE)
+    small = predicted(weights, (x, np.tanh(x[:, :1]) * np.ones((1, 2))), "tanh")
     assert small.stages == 1
 
 
 def test_biases_are_centred_away():
     member = plateau()
     x, y = member.train
-    layers = [Layer(np.full(w.shape[0], 1e-3), w) for w in member.weights]
-    plain = forecast(member.weights, (x, y), "tanh", RATE)
-    shifted = forecast(layers, (x, y + 5.0), "tanh", RATE)
+    biases = [np.full(w.shape[0], 1e-3) for w in member.weights]
+    plain = predicted(member.weights, (x, y), "tanh")
+    model = Model.of_matrices(member.weights, "tanh", biases=biases)
+    shifted = forecast(model, Data(x, y + 5.0), how())
     assert shifted.plateau
     assert shifted.escape_step == pytest.approx(plain.escape_step, rel=0.15)
 
@@ -124,8 +155,9 @@ def test_what_is_no_small_signal_plateau_is_recognised(change, words):
         weights = [*weights[:-1], np.linalg.lstsq(h, y, rcond=None)[0].T]
     if change == "single":  # one small layer: r = 1 is no plateau
         weights = [0.3 * np.eye(6), np.eye(6), 1e-3 * rng.normal(size=(1, 6))]
-    answer = forecast(weights, (x, y), name, RATE)
+    answer = predicted(weights, (x, y), name)
     assert not answer.plateau
+    assert answer.regime.verdict == "do not use"
     assert answer.escape_step is None
     assert answer.interval is None
     assert any(words in reason for reason in answer.reasons)
@@ -134,23 +166,47 @@ def test_what_is_no_small_signal_plateau_is_recognised(change, words):
 def test_weights_that_are_zero_never_leave():
     member = plateau()
     zero = [0.0 * w for w in member.weights]
-    answer = forecast(zero, member.train, "tanh", RATE)
+    answer = predicted(zero, member.train, "tanh")
     assert answer.plateau
     assert answer.escape_step == math.inf
 
 
+def test_the_record_shows_itself():
+    answer = predicted(plateau().weights, plateau().train, "tanh")
+    assert repr(answer).startswith("Forecast(escape in ")
+    assert "escape if scaled" in answer._repr_html_()
+    assert answer.table().row_count == 4
+    plain = answer.to_dict()
+    assert plain["plateau"] is True
+    assert plain["regime"]["numbers"]["nonlinearity"] == max(answer.nonlinearity)
+    assert plain["counterfactuals"][0]["layer"] == 1
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("training", "options", "words"),
     [
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"momentum": 1.0}, "momentum"),
-        ({"loss": "cross-entropy"}, "expected one of half, mse, book"),
-        ({"fraction": 1.5}, "fraction"),
-        ({"rates": [1.0]}, "4 finite numbers"),
+        (how(), {"fraction": 1.5}, "fraction"),
+        (how(), {"factor": 0.0}, "factor"),
+        (how(momentum=1.0), {}, "momentum = 1.0"),
+        (how(loss="cross-entropy"), {}, "expected a squared error"),
+        (how(weight_decay=0.1), {}, "weight_decay"),
+        (Training(GradientFlow(), loss="mean"), {}, "forecasts follow GradientDescent"),
+        (Training(Optax("adam", 0.1), loss="mean"), {}, "forecasts follow GradientDescent"),
+        (Training(Optax("momentum", 0.1, nesterov=True)), {}, "nesterov"),
     ],
 )
-def test_bad_settings_are_refused(arguments, words):
+def test_bad_settings_are_refused(training, options, words):
     member = plateau()
-    arguments = {"learning_rate": RATE} | arguments
+    model, data = Model.of_matrices(member.weights, "tanh"), Data(*member.train)
     with pytest.raises(DynagramError, match=words):
-        forecast(member.weights, member.train, "tanh", **arguments)
+        forecast(model, data, training, **options)
+
+
+def test_networks_that_are_not_understood_are_refused():
+    member = plateau()
+    x, y = member.train
+    blocks = MLP([6, 8, 8, 1], "tanh", C_b=0.0, C_W=1.0, skip=0.5).init(seed=0)
+    with pytest.raises(DynagramError, match="without skips"):
+        forecast(blocks, Data(x, y), how())
+    with pytest.raises(DynagramError, match="shape of y"):
+        predicted(member.weights, (x, np.hstack([y, y])), "tanh")

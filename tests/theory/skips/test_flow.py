@@ -8,6 +8,7 @@ from dynagram.errors import DynagramError
 from dynagram.gaussian._hermite import hermite_table
 from dynagram.gaussian._scalar import moment
 from dynagram.gaussian._two_point import cross_average
+from dynagram.networks import MLP
 from dynagram.theory.criticality import mean_square, single_input
 from dynagram.theory.skips import residual_flow
 
@@ -20,9 +21,14 @@ CASES = {
 }
 
 
+def chain(name, depth, C_b, C_W, skip):
+    """`depth` layers joined by blocks with a skip, and a readout behind them."""
+    return MLP([1] * (depth + 2), name, C_b, C_W, skip=skip)
+
+
 def flow(case, depth, **options):
     name, K1, C_b, C_W, skip = CASES[case]
-    return residual_flow(name, K1, depth, C_b=C_b, C_W=C_W, skip=skip, **options)
+    return residual_flow(chain(name, depth, C_b, C_W, skip), K1, **options)
 
 
 @pytest.mark.parametrize(
@@ -37,34 +43,35 @@ def flow(case, depth, **options):
 def test_third_layer_of_relu(C_W, skip, corrected, published):
     """An independent conditional calculation gave these to six decimals."""
     for vertex, value in (("corrected", corrected), ("published", published)):
-        V = residual_flow("relu", 1.0, 3, C_b=0.0, C_W=C_W, skip=skip, vertex=vertex).V
+        V = residual_flow(chain("relu", 3, 0.0, C_W, skip), 1.0, vertex=vertex).V
         assert V[2] == pytest.approx(value, abs=6e-7)
 
 
 def test_deeper_layers():
     found = flow("relu", 6)
-    assert pytest.approx([0, 3.5625, 8.6179, 14.397, 20.535, 26.852], abs=5e-4) == found.V
-    assert pytest.approx([0, 0.5984, 0.8976, 1.0472, 1.1220, 1.1594], abs=5e-5) == found.T
-    assert pytest.approx([0, 0, 0.3426, 0.8623, 1.4713, 2.1251], abs=5e-5) == found.G1
-    negative = residual_flow("relu", 1.0, 6, C_b=0.0, C_W=1.5, skip=-0.5)
-    assert negative.V[-1] == pytest.approx(13.473, abs=5e-4)
-    gelu = {"C_b": 0.17292239 * 0.75, "C_W": 1.98305826 * 0.75, "skip": 0.5}
-    assert residual_flow("gelu", 2.0, 6, **gelu).V[-1] == pytest.approx(100.45, abs=5e-3)
-    printed = residual_flow("gelu", 2.0, 6, **gelu, vertex="published").V[-1]
+    assert pytest.approx([0, 3.5625, 8.6179, 14.397, 20.535, 26.852], abs=5e-4) == found.V[:6]
+    assert pytest.approx([0, 0.5984, 0.8976, 1.0472, 1.1220, 1.1594], abs=5e-5) == found.odd[:6]
+    assert pytest.approx([0, 0, 0.3426, 0.8623, 1.4713, 2.1251], abs=5e-5) == found.G1[:6]
+    negative = residual_flow(chain("relu", 6, 0.0, 1.5, -0.5), 1.0)
+    assert negative.V[5] == pytest.approx(13.473, abs=5e-4)
+    gelu = chain("gelu", 6, 0.17292239 * 0.75, 1.98305826 * 0.75, 0.5)
+    assert residual_flow(gelu, 2.0).V[5] == pytest.approx(100.45, abs=5e-3)
+    printed = residual_flow(gelu, 2.0, vertex="published").V[5]
     assert printed == pytest.approx(68.2, abs=0.05)
-    tanh = residual_flow("tanh", 1.0, 6, C_b=0.0, C_W=0.75, skip=0.5)
-    assert tanh.G1[-1] == pytest.approx(-0.0997, abs=5e-5)
+    tanh = residual_flow(chain("tanh", 6, 0.0, 0.75, 0.5), 1.0)
+    assert tanh.G1[5] == pytest.approx(-0.0997, abs=5e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_skip_it_is_the_plain_flow(case):
     name, K1, C_b, C_W, _ = CASES[case]
-    plain = single_input(name, K1, 5, C_b=C_b, C_W=C_W)
+    net = MLP([3, 20, 50, 30, 40, 2], name, C_b, C_W)
+    plain = single_input(net, K1)
     for vertex in ("corrected", "published"):
-        found = residual_flow(name, K1, 5, C_b=C_b, C_W=C_W, skip=0.0, vertex=vertex)
+        found = residual_flow(net, K1, vertex=vertex)
         np.testing.assert_allclose(found.K, plain.K, rtol=1e-12)
         np.testing.assert_allclose(found.V, plain.V, rtol=1e-12)
-    found = residual_flow(name, K1, 5, C_b=C_b, C_W=C_W, skip=0.0)
+    found = residual_flow(net, K1)
     np.testing.assert_allclose(found.G1, plain.G1, rtol=1e-10, atol=1e-14)
     assert not np.any(found.response)
 
@@ -134,13 +141,13 @@ def test_published_vertex_keeps_the_second_component_only():
         V = W + 2 * np.sqrt(2) * printed.K[i + 1] * phi
         assert printed.V[i + 1] == pytest.approx(V, rel=1e-11)
     with pytest.raises(DynagramError, match="odd cumulants"):
-        _ = printed.T
+        _ = printed.odd
 
 
 def test_linear_networks_agree_with_the_book():
     for skip in (0.5, -0.9, 1.5):
         both = [
-            residual_flow("linear", 0.7, 6, C_b=0.1, C_W=0.8, skip=skip, vertex=vertex).V
+            residual_flow(chain("linear", 6, 0.1, 0.8, skip), 0.7, vertex=vertex).V
             for vertex in ("corrected", "published")
         ]
         np.testing.assert_allclose(both[0], both[1], rtol=1e-11)
@@ -149,24 +156,24 @@ def test_linear_networks_agree_with_the_book():
 def test_susceptibilities_are_the_growth_of_small_differences():
     name, K1, C_b, C_W, skip = CASES["gelu"]
     step = 1e-5
-    two = [
-        residual_flow(name, K1 + side * step, 4, C_b=C_b, C_W=C_W, skip=skip).K for side in (-1, 1)
-    ]
+    net = chain(name, 4, C_b, C_W, skip)
+    two = [residual_flow(net, K1 + side * step).K for side in (-1, 1)]
     growth = (two[1] - two[0])[-1] / (2 * step)
     assert np.prod(flow("gelu", 4).chi_parallel) == pytest.approx(growth, rel=1e-8)
 
 
 def test_zero_input_and_refusals():
-    quiet = residual_flow("relu", 0.0, 4, C_b=0.0, C_W=1.5, skip=0.5)
+    quiet = residual_flow(chain("relu", 4, 0.0, 1.5, 0.5), 0.0)
     assert not np.any(quiet.K)
     assert not np.any(quiet.V)
     assert not np.any(quiet.G1)
-    base = {"C_b": 0.0, "C_W": 1.5}
-    for options, words in (
-        ({"skip": [0.5]}, "one per step: 3 expected, 1 given"),
-        ({"skip": 0.5, "vertex": "true"}, "expected corrected or published"),
-        ({"skip": np.inf}, "must be finite"),
-        ({"skip": 1e60}, "overflows at layer"),
-    ):
-        with pytest.raises(DynagramError, match=words):
-            residual_flow("relu", 1.0, 4, **base, **options)
+    with pytest.raises(DynagramError, match="expected corrected or published"):
+        residual_flow(chain("relu", 4, 0.0, 1.5, 0.5), 1.0, vertex="true")
+    with pytest.raises(DynagramError, match="overflows at layer"):
+        residual_flow(chain("relu", 4, 0.0, 1.5, 1e60), 1.0)
+    with pytest.raises(DynagramError, match="K1 = -1.0"):
+        residual_flow(chain("relu", 4, 0.0, 1.5, 0.5), -1.0)
+
+
+def test_a_jump_has_no_perpendicular_susceptibility():
+    assert residual_flow(chain("step", 3, 0.1, 1.0, 0.5), 1.0).chi_perpendicular is None

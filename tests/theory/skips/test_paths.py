@@ -8,8 +8,9 @@ from dynagram._pairs import pair_indices
 from dynagram.activations import activation
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._four_point import FourPoint
-from dynagram.networks import ResidualMLP
-from dynagram.theory.skips import predict_residual, residual_kernels
+from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory._predict import predict
 from dynagram.theory.skips._paths import PathLayer, path_averages
 from dynagram.theory.skips._response import bend_components, respond, square_components
 
@@ -97,9 +98,9 @@ def test_metric_of_two_inputs_at_the_third_layer(name, gamma):
     n(⟨σ_1σ_2⟩ − …) = ⟨½∂∂(σσ)·Φ⟩ + ½∂²⟨σσ⟩:C_W² Cov(σσ, σσ), the second term by differences.
     """
     C_b, C_W = 0.3, 1.1
-    net = ResidualMLP([3, 30, 30, 30, 1], name, C_b, [2.0, C_W, C_W, C_W], gamma)
-    found = predict_residual(net, X, ("G1",), accuracy=2e-4)
-    K = residual_kernels(net, X).K
+    net = MLP([3, 30, 30, 30, 1], name, C_b, [2.0, C_W, C_W, C_W], skip=gamma)
+    found = predict(net, X, ("G1",), accuracy=2e-4)
+    K = frozen_kernels(net, X).K
     noise = K[1] - gamma**2 * K[0]
     own = own_response(name, K[0], noise, gamma, C_W)
     rule = activation(name)
@@ -127,8 +128,8 @@ def test_path_averages_of_one_input():
     σ = hardtanh does not vanish at its kinks, so that the deltas count here too.
     """
     C_W, gammas, rule = 1.3, (0.0, 0.9, -0.8, 0.0), activation("hardtanh")
-    net = ResidualMLP([3, *[30] * 3, 1], rule, 0.2, [3.0, *[C_W] * 3], gammas[1:3])
-    K = residual_kernels(net, X[:1]).K
+    net = MLP([3, *[30] * 3, 1], rule, 0.2, [3.0, *[C_W] * 3], skip=gammas[1:3])
+    K = frozen_kernels(net, X[:1]).K
     families = [PairFamily.of(TwoPoint(rule, K[index]), 0, 0) for index in range(3)]
     X_ = [
         C_W * family.propagate(np.eye(1)).T + gamma**2

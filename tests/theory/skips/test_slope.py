@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dynagram.errors import DynagramError
+from dynagram.networks import MLP
 from dynagram.theory.criticality import critical_initialisation
 from dynagram.theory.skips import residual_critical, residual_flow, vertex_slope
 
@@ -58,8 +59,9 @@ def test_growth_per_layer_of_deep_networks(name, skip, depth):
     point = residual_critical(name, skip)
     K = 1.0 if point.K_star is None else point.K_star
     for vertex in ("corrected", "published"):
-        flow = residual_flow(name, K, depth, C_b=point.C_b, C_W=point.C_W, skip=skip, vertex=vertex)
-        growth = (flow.V[-1] - flow.V[-2]) / K**2
+        net = MLP([1] * (depth + 2), name, point.C_b, point.C_W, skip=skip)
+        flow = residual_flow(net, K, vertex=vertex)
+        growth = (flow.V[depth - 1] - flow.V[depth - 2]) / K**2
         # K* repels on one side: rounding of K shows in the last digits.
         assert growth == pytest.approx(vertex_slope(name, skip, vertex=vertex), rel=1e-6)
 
@@ -68,22 +70,18 @@ def test_growth_per_layer_of_deep_networks(name, skip, depth):
 def test_class_of_tanh(skip, lK, slope):
     """1/K grows by (−a_1)(1 − γ²) a layer (B.32), V/K² by (2/3)(1 − γ⁴) (B.35)."""
     depth, half = 600, 300
-    flow = residual_flow(
-        "tanh", 1.0, depth, C_b=0.0, C_W=1 - skip**2, skip=skip, vertex="published"
-    )
-    inverse, ratio = 1.0 / flow.K, flow.V / flow.K**2
+    net = MLP([1] * (depth + 2), "tanh", 0.0, 1 - skip**2, skip=skip)
+    flow = residual_flow(net, 1.0, vertex="published")
+    inverse, ratio = 1.0 / flow.K[:depth], (flow.V / flow.K**2)[:depth]
     assert (inverse[-1] - inverse[half]) / (depth - 1 - half) == pytest.approx(1 / lK, rel=0.01)
     assert (ratio[-1] - ratio[half]) / (depth - 1 - half) == pytest.approx(slope, rel=0.01)
 
 
 def test_corrected_vertex_of_tanh_tends_to_the_printed_one():
     """The error of (B.26) is of relative order K² for odd smooth σ."""
-    gaps = []
+    gaps, net = [], MLP([1] * 6, "tanh", 0.0, 0.75, skip=0.5)
     for K in (0.04, 0.01):
-        V = [
-            residual_flow("tanh", K, 4, C_b=0.0, C_W=0.75, skip=0.5, vertex=vertex).V[-1]
-            for vertex in ("corrected", "published")
-        ]
+        V = [residual_flow(net, K, vertex=vertex).V[3] for vertex in ("corrected", "published")]
         gaps.append(abs(V[0] / V[1] - 1))
     assert 1e-8 < gaps[1] < gaps[0] < 0.02
     assert gaps[0] / gaps[1] == pytest.approx(16, rel=0.5)
@@ -97,7 +95,7 @@ def test_critical_points_with_skip():
     assert swish.C_b == pytest.approx(0.75 * 0.55514317, abs=1e-8)
     assert pytest.approx(0.75 * 1.98800468, abs=1e-8) == swish.C_W
     assert swish.plain == critical_initialisation("swish")
-    flow = residual_flow("gelu", gelu.K_star, 5, C_b=gelu.C_b, C_W=gelu.C_W, skip=0.5)
+    flow = residual_flow(MLP.critical([1] * 7, "gelu", skip=0.5), gelu.K_star)
     np.testing.assert_allclose(flow.K, gelu.K_star, rtol=1e-12)
     np.testing.assert_allclose(flow.chi_parallel, 1.0, rtol=1e-10)
     np.testing.assert_allclose(flow.chi_perpendicular, 1.0, rtol=1e-10)

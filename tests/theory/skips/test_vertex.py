@@ -8,22 +8,18 @@ from dynagram.activations import activation
 from dynagram.errors import DynagramError
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._four_point import FourPoint, wick_covariance
-from dynagram.networks import ResidualMLP
+from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
-from dynagram.theory.skips import (
-    predict_residual,
-    residual_flow,
-    residual_kernels,
-    residual_susceptibilities,
-)
+from dynagram.theory.skips import residual_flow, residual_susceptibilities
+from dynagram.theory.skips._vertex import residual_tensors
 
 X = np.array([[1.0, 0.5, -0.3], [-0.6, 0.3, 1.1]])
 VALUES = (0, 0)
 
 
 def network(name, skip, widths=(3, 30, 30, 30, 2), C_b=0.1, C_W=1.2):
-    return ResidualMLP(widths, name, C_b, C_W, skip, lambda_b=0.7, lambda_W=1.3)
+    return MLP(widths, name, C_b, C_W, lambda_b=0.7, lambda_W=1.3, skip=skip)
 
 
 def within(found, name, wanted, *, rounding=1e-9):
@@ -34,45 +30,45 @@ def within(found, name, wanted, *, rounding=1e-9):
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu"])
-def test_without_skips_it_is_the_plain_network(name):
-    residual = network(name, 0.0, widths=(3, 30, 20, 40, 2))
-    plain, x = residual.plain, X
-    frozen = frozen_kernels(plain, x)
-    kernels = residual_kernels(residual, x)
-    np.testing.assert_allclose(kernels.K, frozen.K, rtol=1e-10)
-    np.testing.assert_allclose(kernels.Theta, frozen.Theta, rtol=1e-10)
-    wanted = predict(plain, x, ("V", "G1"), accuracy=1e-3)  # the same nodes in both
-    found = predict_residual(residual, x, ("V", "G1"), accuracy=1e-3)
-    for tensor in ("V", "G1"):
-        scale = np.max(np.abs(wanted[tensor]))
-        np.testing.assert_allclose(found[tensor], wanted[tensor], rtol=1e-9, atol=1e-9 * scale)
-    printed = predict_residual(residual, x, ("V",), vertex="published", accuracy=1e-3)
-    np.testing.assert_allclose(printed["V"], found["V"], rtol=1e-9, atol=1e-12)
+def test_without_skips_the_recursion_is_the_plain_one(name):
+    net = network(name, 0.0, widths=(3, 30, 20, 40, 2))
+    wanted = predict(net, X, accuracy=1e-3)  # the same nodes in both
+    number = pair_numbers(2)
+    for vertex in ("corrected", "published"):
+        metric = vertex == "corrected"
+        found = residual_tensors(
+            net, wanted["K"], vertex=vertex, metric=metric, accuracy=1e-3, seed=0
+        )
+        V = found.V[:, 0][:, number][..., number]
+        np.testing.assert_allclose(V, wanted["V"], rtol=1e-9, atol=1e-9 * np.max(wanted["V"]))
+        if metric:
+            scale = np.max(np.abs(wanted["G1"]))
+            G1 = found.G1[:, 0][:, number]
+            np.testing.assert_allclose(G1, wanted["G1"], rtol=1e-9, atol=1e-9 * scale)
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "hardtanh"])
 def test_each_input_alone(name):
     """The diagonal of several inputs is the one-input flow; segments of different widths too."""
     net = network(name, [0.6, 0.0, -0.8], widths=(3, 30, 30, 20, 20, 2))
-    found = predict_residual(net, X, accuracy=1e-2)
+    found, alone_K = predict(net, X, accuracy=1e-2), 0.1 + 1.2 * np.mean(X**2, axis=1)
     for a, x in enumerate(X):
-        alone = predict_residual(net, x[None])
+        alone = predict(net, x[None])
         for tensor in ("V", "G1"):
             entry = found[tensor][(slice(None), *[a] * (found[tensor].ndim - 1))]
             np.testing.assert_allclose(entry, alone[tensor].ravel(), rtol=1e-10, atol=1e-13)
             assert np.max(alone.errors[tensor]) < 1e-10 * np.max(np.abs(alone[tensor]))
+            flow = residual_flow(net, float(alone_K[a]))
+            np.testing.assert_allclose(entry, getattr(flow, tensor), rtol=1e-10, atol=1e-13)
     equal = network(name, [0.6, 0.4, -0.8], widths=(3, *[30] * 4, 2))
     x = X[:1]
-    K1 = float(residual_kernels(equal, x).K[0, 0, 0])
-    flow = residual_flow(name, K1, 5, C_b=0.1, C_W=1.2, skip=[*equal.skip, 0.0])
-    alone = predict_residual(equal, x)
+    K1 = float(frozen_kernels(equal, x).K[0, 0, 0])
+    flow = residual_flow(equal, K1)
+    alone = predict(equal, x)
     np.testing.assert_allclose(alone["V"].ravel(), flow.V, rtol=1e-10)
     np.testing.assert_allclose(alone["G1"].ravel(), flow.G1, rtol=1e-10, atol=1e-14)
-    printed = predict_residual(equal, x, ("V",), vertex="published")["V"].ravel()
-    wanted = residual_flow(
-        name, K1, 5, C_b=0.1, C_W=1.2, skip=[*equal.skip, 0.0], vertex="published"
-    )
-    np.testing.assert_allclose(printed, wanted.V, rtol=1e-10)
+    printed = predict(equal, x, ("V",), vertex="published")["V"].ravel()
+    np.testing.assert_allclose(printed, residual_flow(equal, K1, vertex="published").V, rtol=1e-10)
 
 
 def path_covariance(K, skips):
@@ -98,8 +94,8 @@ def test_two_inputs_by_the_sum_over_layers():
     name, samples = "softplus", 2  # neither odd nor even: every component counts
     sigma = activation(name)
     net = network(name, [0.6, -0.7])
-    found = predict_residual(net, X, accuracy=1e-4)
-    K, C_W, gammas = residual_kernels(net, X).K, 1.2, net.skip_of_layers
+    found = predict(net, X, accuracy=1e-4)
+    K, C_W, gammas = frozen_kernels(net, X).K, 1.2, net.skip_of_layers
     pairs, number = 3, pair_numbers(samples)
     a, b = pair_indices(samples)
     families = [PairFamily.of(TwoPoint(sigma, K[s]), 0, 0) for s in range(3)]
@@ -185,7 +181,7 @@ def test_proportional_inputs_of_relu(skip):
     The deltas of σ'' and the rays of kinked activations are both at work here."""
     net = network("relu", skip, C_b=0.0)
     x = np.array([[1.0, 0.5, -0.3], [2.0, 1.0, -0.6], [-0.6, 0.3, 1.1]])
-    found = predict_residual(net, x, accuracy=1e-3)
+    found = predict(net, x, accuracy=1e-3)
     within(found, "V", np.einsum("labcd,a,b,c,d->labcd", *_scaled(found["V"])))
     within(found, "G1", np.einsum("lab,a,b->lab", *_scaled(found["G1"])))
 
@@ -201,7 +197,7 @@ def _scaled(tensor):
 def test_repeated_and_zero_inputs_and_order():
     net = network("gelu", 0.5, C_b=0.0)
     x = np.array([X[1], X[0], X[1], np.zeros(3)])
-    found, pair = (predict_residual(net, inputs, accuracy=1e-3) for inputs in (x, X))
+    found, pair = (predict(net, inputs, accuracy=1e-3) for inputs in (x, X))
     order = np.array([1, 0, 1])
     for tensor in ("K", "V", "G1"):
         wanted = pair[tensor]
@@ -217,8 +213,8 @@ def test_repeated_and_zero_inputs_and_order():
 def test_linear_network_is_exact():
     """No component beyond the second: printed and corrected vertex agree to rounding."""
     net = network("linear", [0.6, -0.9])
-    found = predict_residual(net, X)
-    printed = predict_residual(net, X, ("V",), vertex="published")
+    found = predict(net, X)
+    printed = predict(net, X, ("V",), vertex="published")
     np.testing.assert_allclose(found["V"], printed["V"], rtol=1e-10, atol=1e-12)
     assert np.max(found.errors["V"]) < 1e-10
     assert np.max(np.abs(found["G1"])) < 1e-10
@@ -226,8 +222,8 @@ def test_linear_network_is_exact():
 
 def test_infinite_width_against_the_closed_form_of_relu():
     """K by the arc-cosine formula, Θ by its own recursion, with a skip, at C_b = 0."""
-    net = ResidualMLP([3, 9, 9, 9, 1], "relu", 0.0, [1.0, 1.5, 1.3, 2.0], [0.5, -0.8])
-    kernels = residual_kernels(net, X)
+    net = MLP([3, 9, 9, 9, 1], "relu", 0.0, [1.0, 1.5, 1.3, 2.0], skip=[0.5, -0.8])
+    kernels = frozen_kernels(net, X)
     K = X @ X.T / 3
     Theta = 1.0 + K
     for C_W, gamma in ((1.5, 0.5), (1.3, -0.8), (2.0, 0.0)):
@@ -245,12 +241,12 @@ def test_infinite_width_against_the_closed_form_of_relu():
 def test_susceptibilities_by_the_kernels_of_near_inputs(name):
     """(B.13), (B.14): δK_[1]' = χ∥ δK_[1] and δδK_[2]' = χ⊥ δδK_[2] + h(δK_[1])²."""
     skip, C_W, x, size = -0.6, 1.1, np.array([1.2, -0.4]), 4e-3
-    net = ResidualMLP([2, 8, 8, 8, 1], name, 0.2, C_W, skip)
+    net = MLP([2, 8, 8, 8, 1], name, 0.2, C_W, skip=skip)
     across = np.array([0.4, 1.2])  # orthogonal to x: both inputs have the same norm
     along = x + 0.5 * across
     for direction in (across, along):
         inputs = np.array([x, x + size * direction, x - size * direction])
-        K = residual_kernels(net, inputs).K[:2]
+        K = frozen_kernels(net, inputs).K[:2]
         found = residual_susceptibilities(name, K[0, 0, 0], C_W, skip)
         one = 0.5 * (K[:, 1, 1] - K[:, 2, 2])
         two = 0.25 * (K[:, 1, 1] + K[:, 2, 2] - 2 * K[:, 1, 2])
@@ -264,37 +260,40 @@ def test_susceptibilities_by_the_kernels_of_near_inputs(name):
 
 
 def test_the_result_says_what_it_is():
-    net = ResidualMLP.critical([3, 20, 20, 20, 20, 1], "relu", 0.5)
-    found = predict_residual(net, X[:1], ("K", "Theta", "V", "G1"))
-    assert found.vertex == "corrected"
-    assert predict_residual(net, X[:1], ("V",), vertex="published").vertex == "published"
+    net = MLP.critical([3, 20, 20, 20, 20, 1], "relu", skip=0.5)
+    found = predict(net, X[:1], ("K", "Theta", "V", "G1"))
+    assert found.about["vertex"] == "corrected"
+    assert predict(net, X[:1], ("V",), vertex="published").about["vertex"] == "published"
     assert [found.order_of(name) for name in ("K", "Theta", "V", "G1")] == ["∞", "∞", "1/n", "1/n"]
     n = np.array([np.inf, 20, 20, 20, 20])[:, None, None]
     np.testing.assert_allclose(found.metric, found["K"] + found["G1"] / n)
     assert found.regime.verdict == "do not use"
     assert "too deep for its width" in found.regime.reasons[0]
-    wide = ResidualMLP.critical([3, *[2000] * 4, 1], "relu", 0.5)
-    assert predict_residual(wide, X[:1]).regime.verdict == "trust"
-    assert predict_residual(wide, X[:1], ("K",)).regime.order == "∞"
-    hot = ResidualMLP([3, *[2000] * 4, 1], "relu", 0.0, 30.0, 0.5)
-    assert "off critical" in " ".join(predict_residual(hot, X[:1]).regime.reasons)
+    wide = MLP.critical([3, *[2000] * 4, 1], "relu", skip=0.5)
+    assert predict(wide, X[:1]).regime.verdict == "trust"
+    assert predict(wide, X[:1], ("K",)).regime.order == "∞"
+    hot = MLP([3, *[2000] * 4, 1], "relu", 0.0, 30.0, skip=0.5)
+    assert "off critical" in " ".join(predict(hot, X[:1]).regime.reasons)
 
 
 def test_refusals():
     net = network("relu", 0.5)
     for arguments, words in (
         ({"tensors": ("K", "Z")}, "expected some of K, Theta, V, G1"),
-        ({"tensors": ("H1",)}, "expected some of K, Theta, V, G1"),
+        ({"tensors": ("K", "H1", "A")}, "'H1,A': not yet computed for networks with skips"),
         ({"tensors": ()}, "expected some of"),
         ({"tensors": ("V", "G1"), "vertex": "published"}, "the book has no G1"),
         ({"vertex": "exact"}, "expected corrected or published"),
         ({"accuracy": 0.0}, "accuracy = 0.0"),
     ):
         with pytest.raises(DynagramError, match=words):
-            predict_residual(net, X, **arguments)
+            predict(net, X, **arguments)
     with pytest.raises(DynagramError, match="only K exists"):
-        predict_residual(network("step", 0.5), X)
-    with pytest.raises(DynagramError, match="this prediction holds K"):
-        predict_residual(net, X, ("K",))["V"]
+        predict(network("step", 0.5), X)
+    assert predict(network("step", 0.5), X, ("K",)).regime.order == "∞"
+    with pytest.raises(DynagramError, match="only networks with skips have a choice"):
+        predict(network("relu", 0.0), X, vertex="published")
+    with pytest.raises(DynagramError, match="this result holds K"):
+        predict(net, X, ("K",))["V"]
     with pytest.raises(DynagramError, match="overflows at layer"):
-        residual_kernels(ResidualMLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, 1e3), X)
+        frozen_kernels(MLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, skip=1e3), X)

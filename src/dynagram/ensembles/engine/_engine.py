@@ -10,48 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from dynagram.ensembles._jobs import Chunk as Chunk
-from dynagram.ensembles._jobs import FailedMember, JobClass, Packed, join, unpack
-from dynagram.ensembles._jobs import Job as Job
+from dynagram.ensembles._jobs import FailedMember, Job, JobClass, Packed, join
+from dynagram.ensembles.engine._combined import LARGEST_ENSEMBLE, Combined, Goal
 from dynagram.ensembles.engine._executors import check_executor, open_workers
 from dynagram.ensembles.engine._interrupts import interrupts
-from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
+from dynagram.ensembles.engine._outcome import Outcome
+from dynagram.ensembles.engine._progress import Progress, worst_relative_error
 from dynagram.ensembles.engine._schedule import Schedule
+from dynagram.ensembles.store._durable import RunError
+from dynagram.ensembles.store._members import StoredMembers
 from dynagram.ensembles.store._records import DamagedChunkError
 from dynagram.ensembles.store._store import RunStore
-from dynagram.errors import AccuracyError, InvalidTypeError, InvalidValueError
-from dynagram.results._estimate import BATCHES, Estimate, Moments
-
-# Members are numbered by 32-bit integers, which is what random keys are folded with.
-LARGEST_ENSEMBLE = 2**32 - 1
-# Fewer give standard errors that are too uncertain to stop on.
-_FEWEST_MEMBERS = 2 * BATCHES
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a run gave: estimates with standard errors, and the arrays with one entry per member.
-
-    `members` counts those computed and those that failed. Of a stored run `arrays` is empty:
-    `dynagram.open_run` reads them. `worst` is the worst relative standard error, to be compared
-    with the `until_error` asked for; `recomputed` are the chunks found damaged when resuming.
-    """
-
-    members: int
-    estimates: dict[str, Estimate]
-    arrays: dict[str, np.ndarray]
-    moments: dict[str, Moments]
-    failed: tuple[FailedMember, ...]
-    worst: WorstError | None
-    until_error: float | None
-    recomputed: tuple[int, ...]
+from dynagram.errors import InvalidTypeError, InvalidValueError
 
 
 def run_job(
@@ -60,6 +36,7 @@ def run_job(
     members: int | None,
     executor: Executor | str | None = None,
     folder: str | Path | None = None,
+    resume: bool = False,
     until_error: float | None = None,
     retries: int = 2,
     failures: int = 100,
@@ -67,34 +44,52 @@ def run_job(
 ) -> Outcome:
     """Compute the members 0, …, `members` − 1 of a job, in chunks of `job.chunk_members`.
 
-    `executor` is None for this process, "process:N" for N new ones, "dask" (or "dask:N") for a
-    local Dask cluster, "tcp://host:port" for one that runs, or any `concurrent.futures.Executor`.
-    With `folder` the run is kept there, chunk by chunk, and `resume_run` continues it.
+    A chunk that fails is tried again (not when its own error says that it would fail again), then
+    halved until the members at fault are found. They are reported with their number and seed and
+    left out. At most a few chunks per worker are on their way or waiting, so memory does not grow
+    with the members, unless the job returns arrays per member and no `folder` is given.
 
-    `until_error` stops after the first chunk at which the worst relative standard error (see
-    `progress.worst_relative_error`) of the estimates of all members so far is at most this;
-    `members` is then the limit, or None. Where the limit of 2³² − 1 members would not do it,
-    `AccuracyError` says so.
+    **Arguments:**
 
-    A chunk that fails is tried again `retries` times (not when its own error says that it would
-    fail again), then halved until the members at fault are found. They are reported with their
-    number and seed and left out, up to `failures` of them; with 0 the first error is raised.
-    At most a few chunks per worker are on their way or waiting, so memory does not grow with the
-    members, unless the job returns arrays per member and no `folder` is given.
+    - `job`: an object that obeys the protocol `Job`.
+    - `members`: their number; with `until_error` the limit, or None.
+    - `executor`: None for this process, "process:N" for N new ones, "dask" (or "dask:N") for a
+        local Dask cluster, "tcp://host:port" for one that runs, or any
+        `concurrent.futures.Executor`.
+    - `folder`: a new folder that keeps the run, chunk by chunk.
+    - `resume`: where `folder` holds a run of the same job, continue it.
+    - `until_error`: stop after the first chunk at which the worst relative standard error of the
+        estimates of all members so far is at most this. Where the limit of 2³² − 1 members would
+        not do it, `AccuracyError` says so.
+    - `retries`: how often a chunk that fails is tried again.
+    - `failures`: how many members may fail; with 0 the first error is raised.
+    - `progress`: called with a `Progress` after every chunk.
+
+    **Returns:** an `Outcome`: estimates, arrays by member, failures.
     """
     check_executor(executor)
     _check_request(members, until_error, retries, failures)
-    goal = _Goal(job, members, until_error)
+    goal = Goal(job, members, until_error)
     with contextlib.ExitStack() as stack:
         store = None
         if folder is not None:
-            store = stack.enter_context(
-                RunStore.create(Path(folder), job, members=members, until_error=until_error)
-            )
+            opened = _continue if resume and RunStore.is_run(Path(folder)) else RunStore.create
+            request = {"members": members, "until_error": until_error}
+            store = stack.enter_context(opened(Path(folder), job, **request))
         return _run(goal, store, executor, retries, failures, progress)
 
 
-def resume_run(
+@contextlib.contextmanager
+def _continue(
+    folder: Path, job: Job, *, members: int | None, until_error: float | None
+) -> Iterator[RunStore]:
+    store = RunStore.open(folder)
+    store.require_same(job, members=members, until_error=until_error)
+    with store.locked():
+        yield store
+
+
+def resume_job(
     folder: str | Path,
     *,
     job_class: JobClass | None = None,
@@ -105,15 +100,50 @@ def resume_run(
 ) -> Outcome:
     """Continue a stored run, computing the chunks that are missing or damaged; see `run_job`.
 
-    The result is the one an unbroken run gives, to the bit on the same device. `job_class` is
-    needed for jobs of your own. A run that is complete is read and checked.
+    The outcome is the one an unbroken run gives, to the bit on the same device. A run that is
+    complete is read and checked.
+
+    **Arguments:**
+
+    - `folder`: of the run.
+    - `job_class`: needed for jobs of your own.
+    - `executor`, `retries`, `failures`, `progress`: as for `run_job`.
+
+    **Returns:** an `Outcome`.
     """
     check_executor(executor)
     store = RunStore.open(Path(folder))
     with store.locked():
-        goal = _Goal(store.job(job_class), store.run.get("members"), store.run.get("until_error"))
+        goal = _goal_of(store, job_class)
         _check_request(goal.members, goal.until_error, retries, failures)
         return _run(goal, store, executor, retries, failures, progress)
+
+
+def read_job(folder: str | Path, *, job_class: JobClass | None = None) -> Outcome:
+    """What a stored run gave up to now, every chunk checked; computes nothing.
+
+    **Arguments:**
+
+    - `folder`: of the run, finished or not: chunks are read up to the first that is missing.
+    - `job_class`: needed for jobs of your own.
+
+    **Returns:** an `Outcome`. Raises `DamagedChunkError` where a chunk does not match its record.
+    """
+    store = RunStore.open(Path(folder))
+    combined = Combined(_goal_of(store, job_class), keep_arrays=False)
+    for chunk, number in enumerate(store.chunks()):
+        if number != chunk:
+            break
+        record, packed = store.load(chunk)
+        combined.add(record.size, packed, record.failed)
+    if combined.members == 0:
+        raise RunError(f"{folder} holds no finished chunk yet")
+    return _outcome(combined, store, complete=store.is_complete(combined.members))
+
+
+def _goal_of(store: RunStore, job_class: JobClass | None) -> Goal:
+    request = store.run.get("members"), store.run.get("until_error")
+    return Goal(store.job(job_class), *request)
 
 
 def _check_request(
@@ -134,97 +164,15 @@ def _check_request(
         raise InvalidValueError("until_error", until_error, "expected a fraction, such as 1e-3")
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """The chunks of a run, and when it is over."""
-
-    job: Job
-    members: int | None
-    until_error: float | None
-
-    @property
-    def limit(self) -> int:
-        return LARGEST_ENSEMBLE if self.members is None else self.members
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.limit // self.job.chunk_members)
-
-    def span(self, chunk: int) -> tuple[int, int]:
-        """The first member of a chunk and their number."""
-        first = chunk * self.job.chunk_members
-        return first, min(self.job.chunk_members, self.limit - first)
-
-
-@dataclass
-class _Sofar:
-    """The chunks 0, …, `chunks` − 1 combined."""
-
-    goal: _Goal
-    keep_arrays: bool
-    chunks: int = 0
-    members: int = 0
-    failed: list[FailedMember] = field(default_factory=list)
-    moments: dict[str, Moments] = field(default_factory=dict)
-    pieces: dict[int, Packed] = field(default_factory=dict)  # arrays by first member
-
-    def add(self, size: int, packed: Packed, failed: tuple[FailedMember, ...]) -> None:
-        arrays: Packed = {}
-        for name, value in unpack(packed).items():
-            if isinstance(value, Moments):
-                mine = self.moments.get(name)
-                self.moments[name] = value if mine is None else mine.merge(value)
-            else:
-                arrays[name] = value
-        if self.keep_arrays:
-            self.pieces[self.members] = arrays
-        self.failed.extend(failed)
-        self.chunks += 1
-        self.members += size
-
-    def worst(self) -> WorstError | None:
-        if not self.moments:
-            return None
-        if self.members - len(self.failed) < _FEWEST_MEMBERS:
-            return WorstError("", np.inf)
-        job = self.goal.job
-        return worst_relative_error(job.estimates(self.moments), job.dims())
-
-    def progress(self) -> Progress:
-        return Progress(
-            self.members, self.goal.members, self.goal.until_error, len(self.failed), self.worst
-        )
-
-    def finished(self, progress: Progress) -> bool:
-        """Whether the goal is reached; judged after every chunk, in order, so the same always."""
-        if self.chunks >= self.goal.chunks:
-            return True
-        target = self.goal.until_error
-        if target is None:
-            return False
-        worst = progress.worst
-        if worst is None:
-            raise InvalidValueError("until_error", target, "this job makes no estimates")
-        if worst.value <= target:
-            return True
-        needed = self.members * (worst.value / target) ** 2
-        if np.isfinite(worst.value) and self.goal.members is None and needed > LARGEST_ENSEMBLE:
-            raise AccuracyError(
-                f"{worst.name} is known to {worst.value:.2g} of its size after {self.members} "
-                f"members; {target:g} would take {needed:.1g}: ask for less, or set members"
-            )
-        return False
-
-
 def _run(
-    goal: _Goal,
+    goal: Goal,
     store: RunStore | None,
     executor: object,
     retries: int,
     failures: int,
     report: Callable[[Progress], object] | None,
 ) -> Outcome:
-    sofar = _Sofar(goal, keep_arrays=store is None)
+    combined = Combined(goal, keep_arrays=store is None)
     recomputed: list[int] = []
     state, reason = "stopped", None
     try:
@@ -233,16 +181,16 @@ def _run(
         with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
             for size, packed, failed in chunks:
                 raise_lost_interrupt()
-                sofar.add(size, packed, failed)
-                progress = sofar.progress()
+                combined.add(size, packed, failed)
+                progress = combined.progress()
                 if report is not None:
                     report(progress)
                 if store is not None:
-                    _write_status(store, sofar, "running", None)
-                if sofar.finished(progress):
+                    _write_status(store, combined, "running", None)
+                if combined.finished(progress):
                     break
         if store is not None:
-            store.drop_after(sofar.chunks - 1, sofar.members)
+            store.drop_after(combined.chunks - 1, combined.members)
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
@@ -252,22 +200,41 @@ def _run(
         raise
     finally:
         if store is not None:
-            _write_status(store, sofar, state, reason)
-    estimates = goal.job.estimates(sofar.moments) if sofar.moments else {}
+            _write_status(store, combined, state, reason)
+    return _outcome(combined, store, recomputed=tuple(recomputed))
+
+
+def _outcome(
+    combined: Combined,
+    store: RunStore | None,
+    *,
+    recomputed: tuple[int, ...] = (),
+    complete: bool = True,
+) -> Outcome:
+    job, notes = combined.goal.job, [] if store is None else store.changed_versions()
+    estimates = job.estimates(combined.moments) if combined.moments else {}
+    if recomputed:
+        notes.append(f"computed again, because damaged: chunks {', '.join(map(str, recomputed))}")
+    if store is None:
+        arrays = join(combined.pieces, 0, combined.members)
+    else:
+        arrays = StoredMembers(store, combined.chunks, combined.members)
     return Outcome(
-        members=sofar.members,
+        members=combined.members,
         estimates=estimates,
-        arrays=join(sofar.pieces, 0, sofar.members),
-        moments=sofar.moments,
-        failed=tuple(sofar.failed),
-        worst=worst_relative_error(estimates, goal.job.dims()) if estimates else None,
-        until_error=goal.until_error,
-        recomputed=tuple(recomputed),
+        arrays=arrays,
+        moments=combined.moments,
+        failed=tuple(combined.failed),
+        worst=worst_relative_error(estimates, job.dims()) if estimates else None,
+        until_error=combined.goal.until_error,
+        recomputed=recomputed,
+        complete=complete,
+        notes=tuple(notes),
     )
 
 
 def _chunks(
-    goal: _Goal,
+    goal: Goal,
     store: RunStore | None,
     executor: object,
     retries: int,
@@ -304,12 +271,12 @@ def _chunks(
             yield size, done.packed, done.failed
 
 
-def _write_status(store: RunStore, sofar: _Sofar, state: str, reason: str | None) -> None:
+def _write_status(store: RunStore, combined: Combined, state: str, reason: str | None) -> None:
     store.write_status(
         state=state,
-        members=sofar.members,
-        of=sofar.goal.members,
-        chunks=sofar.chunks,
-        failed=[str(member) for member in sofar.failed],
+        members=combined.members,
+        of=combined.goal.members,
+        chunks=combined.chunks,
+        failed=[str(member) for member in combined.failed],
         error=reason,
     )

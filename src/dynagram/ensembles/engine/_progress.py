@@ -1,21 +1,17 @@
-"""How far a run is and how precise: the worst relative standard error, and a bar that shows it."""
+"""How far an ensemble is and how precise: its worst relative standard error."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from dynagram.results._estimate import Estimate
 
 # Axes along which a tensor may change its size by orders of magnitude: each entry has its scale.
-_SCALES_ALONG = ("layer", "step")
+_SCALES_ALONG = ("layer", "time", "step")
 # A slice smaller than this many of its standard errors may be zero: it has no scale of its own.
 _NOTHING = 4.0
 
@@ -59,13 +55,19 @@ def worst_relative_error(
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: members done, members asked for (or None) and the precision wanted."""
+    """Where an ensemble stands: what every `progress` callback is called with.
+
+    Members done, members asked for (or None), the precision wanted, members that failed.
+
+    >>> Progress(done=100, members=400).expected
+    400
+    """
 
     done: int
     members: int | None
-    until_error: float | None
-    failed: int
-    measure: Callable[[], WorstError | None]
+    until_error: float | None = None
+    failed: int = 0
+    measure: Callable[[], WorstError | None] = lambda: None
 
     @cached_property
     def worst(self) -> WorstError | None:
@@ -81,51 +83,3 @@ class Progress:
             return self.members
         needed = int(min(self.done * (self.worst.value / self.until_error) ** 2, 2.0**63))
         return max(self.done, needed if self.members is None else min(needed, self.members))
-
-
-@contextmanager
-def terminal_bar(words: str) -> Iterator[Callable[[Progress], object] | None]:
-    """A bar on stderr with members/s, the time left and the worst error; None if no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn(words),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} members, {task.fields[rate]}/s"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[error]}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, rate="–", error="")
-        state: dict[str, Any] = {"start": None, "seen": 0.0}
-
-        def update(progress: Progress) -> None:
-            now = time.monotonic()
-            if state["start"] is None:  # chunks read back from a stored run took no time
-                state["start"] = now, progress.done
-            since, base = state["start"]
-            rate = (progress.done - base) / (now - since) if now > since else 0.0
-            bar.update(task, completed=progress.done, rate=_rate_text(rate))
-            if now - state["seen"] > 1.0:  # the error costs a jackknife
-                state["seen"] = now
-                bar.update(task, total=progress.expected, error=_error_text(progress))
-
-        yield update
-
-
-def _rate_text(rate: float) -> str:
-    if rate == 0.0:
-        return "–"
-    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-
-
-def _error_text(progress: Progress) -> str:
-    failed = f", {progress.failed} failed" if progress.failed else ""
-    if progress.worst is None or not np.isfinite(progress.worst.value):
-        return failed.removeprefix(", ")
-    return f"{progress.worst.name} ± {100 * progress.worst.value:.2g} %{failed}"

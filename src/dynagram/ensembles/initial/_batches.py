@@ -12,6 +12,8 @@ from dynagram.results._estimate import BATCHES, Moments
 
 # Numbers of the sums that are kept per member of a chunk: bounds what a stored run occupies.
 _SUMS_PER_MEMBER = 256
+# Fewer members leave too few batches for a standard error that means something.
+SMALLEST_ENSEMBLE = 64
 # A batch takes some hundredths of a second: with these a chunk is about a second of work.
 _BATCHES_PER_CHUNK = 16
 
@@ -23,6 +25,15 @@ def check_integers(**given: tuple[object, int]) -> None:
             raise InvalidTypeError(name, value, "expected an integer")
         if not smallest <= value < 2**32:
             raise InvalidValueError(name, value, f"expected {smallest} to 2**32 − 1")
+
+
+def check_members(members: int | None) -> None:
+    """Refuse an ensemble too small for standard errors; None leaves its size to a precision."""
+    if members is not None:
+        check_integers(members=(members, 1))
+        if members < SMALLEST_ENSEMBLE:
+            allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
+            raise InvalidValueError("members", members, allowed)
 
 
 def smallest_chunk(batch: int, sums: int) -> int:

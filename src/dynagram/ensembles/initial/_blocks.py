@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from dynagram._precision import float64
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks import BlockChain, checked_real
-from dynagram.networks._residual import Block
+from dynagram.networks._block_chain import Block
 from dynagram.results._estimate import Estimate
 from dynagram.theory.skips._blocks import balanced_skip, balanced_strength
 

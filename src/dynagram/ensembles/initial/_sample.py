@@ -21,6 +21,7 @@ from dynagram.activations import Activation
 from dynagram.ensembles.initial._batches import check_integers
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, check_inputs
+from dynagram.networks._checks import require_plain
 
 SAMPLERS = ("metric", "weights")
 
@@ -55,6 +56,7 @@ def sample_metrics(
     >>> [metrics.shape for metrics in chunks]
     [(400, 3, 1), (400, 3, 1), (200, 3, 1)]
     """
+    require_plain(network, "samples of the metric")
     inputs = check_inputs(x, network.widths[0])
     check_sampler(sampler)
     largest = largest_batch(network, inputs.shape[0], sampler) if chunk is None else chunk

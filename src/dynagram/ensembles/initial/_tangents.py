@@ -1,175 +1,80 @@
 """Tangent-kernel tensors of the output layer, measured on networks at initialisation.
 
-From the NTK, dNTK and ddNTKs of each member: H = E Ĥ_ii (8.58), H^{1} = n(H − Θ) (9.3), A, B
-(8.82), D, F (8.67), P, Q (11.45), R (∞.11), S, T, U (∞.12), with n = n_{L-1}. All hold at every
-width, all use distinct outputs i ≠ j, and all ordered pairs of outputs are averaged. The metric
-Ĝ^(L) (8.49) stands in for z_i z_i of a further output, its mean given the rest: G, V and D have
-far smaller errors so. Pairing a network with its output-layer sign flip gains nothing here:
-every product measured is even under it.
+From the NTK, dNTK and ddNTKs of each member: Θ = E Ĥ_ii (8.58), A, B (8.82), D, F (8.67), P, Q
+(11.45), R (∞.11), S, T, U (∞.12), with n = n_{L-1}. All hold at every width, all use distinct
+outputs i ≠ j, and all ordered pairs of outputs are averaged. The metric Ĝ^(L) (8.49) stands in for
+z_i z_i of a further output, its mean given the rest: D has a far smaller error so. Pairing a
+network with its output-layer sign flip gains nothing here: every product measured is even under it.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import pairs_to_matrix
-from dynagram._toml import write_table
-from dynagram.ensembles.engine._engine import run_job
-from dynagram.ensembles.initial._batches import (
-    check_integers,
-    chunk_for,
-    even_batch,
-    moments_of,
-    smallest_chunk,
-)
-from dynagram.ensembles.initial._metric import SMALLEST_ENSEMBLE
+from dynagram.ensembles.initial._batches import even_batch, moments_of
+from dynagram.ensembles.initial._metric import write_pairs
 from dynagram.ensembles.initial._tangent_members import (
     FACTORS,
-    TENSORS,
     check_tensors,
     compute_tangents,
     largest_batch,
     parts_of,
 )
-from dynagram.ensembles.initial._tangent_members import sample_tangents as sample_tangents
-from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 
 
 @dataclass(frozen=True, eq=False)
-class TangentEnsemble:
-    """Tensors of the output layer measured on `members` networks, at all orders in 1/n.
+class TangentSums:
+    """Sums over members of one row of numbers each, from which the tangent tensors are made.
 
     Sample indices are in the printed order, `F[a, b, c, d]` is F_abcd: what is estimated from
-    z_i;1 z_j;2 Ĥ_ij;34 is F_1324 and stands at `F[1, 3, 2, 4]`. Those not asked for are None.
+    z_i;1 z_j;2 Ĥ_ij;34 is F_1324 and stands at `F[1, 3, 2, 4]`.
     """
-
-    network: MLP
-    members: int
-    seed: int
-    G: Estimate | None  # a b
-    V: Estimate | None  # a b c d, the pairs (ab)(cd)
-    H: Estimate | None  # a b
-    H1: Estimate | None  # a b
-    A: Estimate | None  # a b c d, the pairs (ab)(cd)
-    B: Estimate | None  # a b c d, like all that follow
-    D: Estimate | None
-    F: Estimate | None
-    P: Estimate | None
-    Q: Estimate | None
-    R: Estimate | None
-    S: Estimate | None
-    T: Estimate | None
-    U: Estimate | None
-
-
-def measure_tangents(
-    network: MLP,
-    x: Float[np.ndarray, "samples n_0"],
-    *,
-    members: int,
-    seed: int,
-    tensors: Sequence[str] = ("H", "A", "B", "D", "F"),
-    kernel_mean: Float[np.ndarray, "samples samples"] | None = None,
-    progress: Callable[[int, int], object] | None = None,
-) -> TangentEnsemble:
-    """Draw `members` networks and measure `tensors`, some of `TENSORS`, at the output layer.
-
-    All but G, V, H and D need n_L ≥ 2; more outputs make smaller errors. "H1" needs
-    `kernel_mean`, the infinite-width Θ^(L). `progress(done, members)` is called now and then.
-    Members are those of `sample_metrics(…, sampler="weights")`. Where σ' jumps (ReLU), R, S, T
-    and U do not exist and are refused, and so are P and Q of several inputs: automatic
-    differentiation takes σ'' as 0 and would miss its delta function. One pass measures all;
-    without P to U it is far cheaper.
-
-    >>> net = MLP([2, 10, 2], "linear", C_b=0.0, C_W=1.0)
-    >>> found = measure_tangents(net, np.ones((1, 2)), members=20000, seed=0, tensors=("H", "B"))
-    >>> found.H.value.round(1).tolist(), found.B.value.ravel().round(1).tolist()  # 4 and Θ^(1)²
-    ([[4.0]], [4.0])
-    >>> found.B.standard_error.ravel().round(2).tolist()
-    [0.05]
-    """
-    if members < SMALLEST_ENSEMBLE:
-        allowed = f"at least {SMALLEST_ENSEMBLE} needed for a standard error"
-        raise InvalidValueError("members", members, allowed)
-    job = TangentJob(network, x, tuple(tensors), seed=seed, kernel_mean=kernel_mean)
-    job = job.in_chunks(min(job.smallest_chunk, members))
-    found = run_job(
-        job,
-        members=members,
-        retries=0,
-        failures=0,
-        progress=None if progress is None else lambda now: progress(now.done, members),
-    ).estimates
-    return TangentEnsemble(network, members, seed, **{name: found.get(name) for name in TENSORS})
-
-
-@dataclass(frozen=True, eq=False)
-class TangentJob:
-    """The ensemble behind `measure_tangents`, as a job that can be stored and distributed.
-
-    >>> job = TangentJob(MLP([2, 10, 2], "tanh", C_b=0.0, C_W=1.0), np.eye(2), ("B",), seed=0)
-    >>> again = TangentJob.from_toml(job.to_toml(), job.arrays())
-    >>> again.network == job.network, again.tensors
-    (True, ('B',))
-    """
-
-    kind: ClassVar[str] = "tangents"
 
     network: MLP
     x: Float[np.ndarray, "samples n_0"]
     tensors: tuple[str, ...]
     seed: int
-    kernel_mean: Float[np.ndarray, "samples samples"] | None = None
-    chunk_members: int = 0  # 0: about a second of work
+    chunk_members: int
 
     def __post_init__(self) -> None:
-        x = check_inputs(self.x, self.network.widths[0])
-        object.__setattr__(self, "x", x)
-        if "H1" in self.tensors:
-            mean = _checked_mean(self.kernel_mean, x.shape[0])
-            object.__setattr__(self, "kernel_mean", mean)
-        check_tensors(self.network, x.shape[0], self.tensors)
-        check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
-        if self.chunk_members == 0:
-            object.__setattr__(self, "chunk_members", chunk_for(None, self.smallest_chunk))
-
-    def in_chunks(self, members: int) -> TangentJob:
-        """The same ensemble in chunks of `members`."""
-        return replace(self, chunk_members=members)
+        check_tensors(self.network, self.x.shape[0], self.tensors)
 
     @property
-    def smallest_chunk(self) -> int:
-        """Members below which a chunk costs more than it should."""
-        largest = largest_batch(self.network, self.x.shape[0], parts_of(self.tensors))
-        row = max(where.stop for where, _ in self._row.values())
-        return smallest_chunk(largest, BATCHES * row)
+    def largest_batch(self) -> int:
+        """Members that are computed at once."""
+        return largest_batch(self.network, self.x.shape[0], self._parts)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers kept of a chunk."""
+        return BATCHES * max(where.stop for where, _ in self._places.values())
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        return parts_of(self.tensors)
 
     @cached_property
-    def _row(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
+    def _places(self) -> dict[str, tuple[slice, tuple[int, ...]]]:
         return _places(self.network, self.x.shape[0], self.tensors)
 
     @cached_property
     def _batch(self) -> int:
-        largest = largest_batch(self.network, self.x.shape[0], parts_of(self.tensors))
-        return even_batch(self.chunk_members, largest)
+        return even_batch(self.chunk_members, self.largest_batch)
 
     @cached_property
     def _first_batch(self) -> dict[str, np.ndarray]:
         return self._compute(0)
 
     def _compute(self, first: int) -> dict[str, np.ndarray]:
-        return compute_tangents(
-            self.network, self.x, self.seed, parts_of(self.tensors), first, self._batch
-        )
+        return compute_tangents(self.network, self.x, self.seed, self._parts, first, self._batch)
 
     def run_chunk(self, first: int, size: int) -> dict[str, Moments]:
         """The moments of one row of numbers per member, which `estimates` takes apart."""
@@ -177,67 +82,39 @@ class TangentJob:
         reference = _reference(self._first_batch)
 
         def rows(start: int) -> np.ndarray:
-            found = self._first_batch if start == 0 else self._compute(start)
-            found = {name: values[: first + size - start] for name, values in found.items()}
-            parts = _rows(found, reference, self.tensors).values()
+            batch = self._first_batch if start == 0 else self._compute(start)
+            batch = {name: values[: first + size - start] for name, values in batch.items()}
+            parts = _rows(batch, reference, self.tensors).values()
             return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
 
         starts = range(first, first + size, self._batch)
         return {"row": moments_of(map(rows, starts), order=1, first=first)}
 
     def estimates(self, moments: Mapping[str, Moments]) -> dict[str, Estimate]:
-        """The tensors with their standard errors."""
-        sums = _Sums(moments["row"], self._row)
-        found: dict[str, Estimate] = {}
-        n = float(self.network.widths[-2])
+        """Theta, and those of A to U that are wanted, with standard errors; one layer, the last."""
+        sums = _Row(moments["row"], self._places)
+        n = float(self.network.width)
+        estimates: dict[str, Estimate] = {}
+        if "H" in self._parts:
+            estimates["Theta"] = _of_one_layer(sums.mean("H"), 1.0)
         for name in self.tensors:
-            if name == "H1":
-                H = sums.mean("H")
-                shift = n * (H.value - self.kernel_mean)
-                found[name] = Estimate(shift, n * H.standard_error, H.count)
-            elif name in ("G", "H"):
-                found[name] = sums.mean(name)
-            else:
+            if name not in ("Theta", "H1"):
                 over_n = sums.covariance(name) if name in FACTORS else sums.mean(name)
-                found[name] = Estimate(n * over_n.value, n * over_n.standard_error, over_n.count)
-        return found
-
-    def to_toml(self) -> str:
-        """The specification but for its arrays."""
-        own = {"tensors": self.tensors, "seed": self.seed, "chunk": self.chunk_members}
-        return f"{self.network.to_toml()}\n{write_table('tangents', own)}"
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The inputs, and Θ^(L) where H1 is measured."""
-        theta = {} if self.kernel_mean is None else {"kernel_mean": self.kernel_mean}
-        return {"x": self.x} | theta
-
-    @classmethod
-    def from_toml(cls, text: str, arrays: Mapping[str, np.ndarray]) -> TangentJob:
-        """The job that `to_toml` and `arrays` describe."""
-        own = tomllib.loads(text)["tangents"]
-        return cls(
-            MLP.from_toml(text),
-            arrays["x"],
-            tuple(own["tensors"]),
-            seed=own["seed"],
-            kernel_mean=arrays.get("kernel_mean"),
-            chunk_members=own["chunk"],
-        )
+                estimates[name] = _of_one_layer(over_n, n)
+        return estimates
 
     def dims(self) -> dict[str, tuple[str, ...]]:
-        """The names of the axes."""
-        axes: dict[str, tuple[str, ...]] = {"x": ("sample", "input"), "row": ("number",)}
-        axes |= dict.fromkeys(TENSORS, ("a", "b", "c", "d"))
-        return axes | dict.fromkeys(("G", "H", "H1", "kernel_mean"), ("a", "b"))
+        """The axes of what is summed."""
+        return {"row": ("number",)}
 
-    def coordinates(self) -> dict[str, np.ndarray]:
-        """None of the axes has values."""
-        return {}
+
+def _of_one_layer(estimate: Estimate, factor: float) -> Estimate:
+    value, error = factor * estimate.value[None], factor * estimate.standard_error[None]
+    return Estimate(value, error, estimate.count)
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _Row:
     """Moments of one row of numbers per member, and where in it each tensor stands."""
 
     moments: Moments
@@ -261,41 +138,37 @@ class _Sums:
         return Estimate(value, error, row.count)
 
     def covariance(self, name: str) -> Estimate:
-        """V, D or A over n: the mean of the product less the product of the means, unbiased."""
+        """D or A over n: the mean of the product less the product of the means, unbiased."""
 
         def statistic(count: int, totals: tuple[np.ndarray, ...]) -> np.ndarray:
             row = self.moments.origin + totals[0] / count
             factors = [self.part(row, factor) for factor in FACTORS[name]]
             return (self.part(row, name) - _product(name, *factors)) * (count / (count - 1))
 
-        found = self.moments.jackknife(statistic, 1)
-        value, error = found.value, found.standard_error
-        for axis in (0, 2):
-            value, error = pairs_to_matrix(value, axis), pairs_to_matrix(error, axis)
-        return Estimate(value, error, found.count)
+        return write_pairs(self.moments.jackknife(statistic, 1), (0, 2))
 
 
-def _reference(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _reference(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """G and H of the first member; 0 where it is not finite, which is then a member that fails."""
     means = {"G": lambda G: G[0], "H": lambda H: H[0].mean(axis=0)}
-    near = {name: np.array(means[name](found[name])) for name in means if name in found}
+    near = {name: np.array(means[name](batch[name])) for name in means if name in batch}
     return {name: np.where(np.isfinite(value), value, 0.0) for name, value in near.items()}
 
 
 def _rows(
-    found: dict[str, np.ndarray], reference: dict[str, np.ndarray], tensors: Sequence[str]
+    batch: dict[str, np.ndarray], reference: dict[str, np.ndarray], tensors: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The parts of each member, G and H as deviations, and the products behind V, D and A.
+    """The parts of each member, G and H as deviations, and the products behind D and A.
 
     The reference of the deviations comes along, the same in all members and therefore exact.
     """
-    members = len(next(iter(found.values())))
+    members = len(next(iter(batch.values())))
     rows = {f"{name}_0": np.tile(value, (members, 1)) for name, value in reference.items()}
-    rows |= found
-    if "G" in found:
-        rows["G"] = found["G"] - reference["G"]
-    if "H" in found:
-        rows["H_i"] = found["H"] - reference["H"]
+    rows |= batch
+    if "G" in batch:
+        rows["G"] = batch["G"] - reference["G"]
+    if "H" in batch:
+        rows["H_i"] = batch["H"] - reference["H"]
         rows["H"] = rows["H_i"].mean(axis=1)
     for name, (first, second) in FACTORS.items():
         if name in tensors:
@@ -304,7 +177,7 @@ def _rows(
 
 
 def _product(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What V, D or A is the covariance of: first ⊗ second, of distinct outputs for A."""
+    """What D or A is the covariance of: first ⊗ second, of distinct outputs for A."""
     if name != "A":
         return first[..., :, None] * second[..., None, :]
     every, n_L = first.sum(axis=-2), first.shape[-2]
@@ -323,13 +196,3 @@ def _places(
     ends = np.cumsum([part[0].size for part in rows.values()]).tolist()
     spans = zip(rows.items(), [0, *ends[:-1]], ends, strict=True)
     return {name: (slice(start, end), part.shape[1:]) for (name, part), start, end in spans}
-
-
-def _checked_mean(kernel_mean: np.ndarray | None, samples: int) -> np.ndarray:
-    if kernel_mean is None:
-        raise InvalidValueError("kernel_mean", None, "H1 needs the infinite-width NTK Θ^(L)")
-    mean = np.asarray(kernel_mean, dtype=np.float64)
-    if mean.shape != (samples, samples):
-        expected = f"expected {(samples, samples)}"
-        raise InvalidValueError("shape of kernel_mean", mean.shape, expected)
-    return mean

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dynagram.ensembles.store._durable import write_durably
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
+from dynagram.results._files import replace_file
 
 # What reading a folder raises that was not written by `describe` or `write_inputs`.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
@@ -56,8 +56,8 @@ def describe(folder: Path, name: str, layout: Layout, length: int) -> None:
     if found == layout and written >= length:
         return
     if is_summed(name) and not (where.parent / "zarr.json").exists():
-        write_durably(where.parent / "zarr.json", GROUP, sync=False)
-    write_durably(where / "zarr.json", layout.metadata(length), sync=False)
+        replace_file(where.parent / "zarr.json", GROUP, sync=False)
+    replace_file(where / "zarr.json", layout.metadata(length), sync=False)
 
 
 def read_metadata(folder: Path) -> tuple[Layout, int]:
@@ -75,15 +75,15 @@ def write_inputs(
     folder: Path, arrays: Mapping[str, np.ndarray], dims: Mapping[str, tuple[str, ...]]
 ) -> None:
     """The arrays of a specification, each in one chunk."""
-    write_durably(folder / "zarr.json", GROUP)
+    replace_file(folder / "zarr.json", GROUP)
     for name, array in arrays.items():
         if array.ndim == 0 or array.size == 0:
             raise InvalidValueError(f"shape of {name}", array.shape, "at least one axis and entry")
         layout = Layout.of(array, len(array), dims.get(name, _numbered(array.ndim)))
         path = folder / name / layout.key(0)
         path.parent.mkdir(parents=True)
-        write_durably(path, layout.encode(array))
-        write_durably(folder / name / "zarr.json", layout.metadata(len(array)))
+        replace_file(path, layout.encode(array))
+        replace_file(folder / name / "zarr.json", layout.metadata(len(array)))
 
 
 def read_input(folder: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files that survive: written whole or not at all; and a lock for one writer at a time."""
+"""One writer at a time: a lock that the system releases; and what brings names to the disk."""
 
 from __future__ import annotations
 
@@ -13,39 +13,6 @@ from dynagram.errors import DynagramError
 
 class RunError(DynagramError):
     """A stored run cannot be used or continued; the message names the cause and the remedy."""
-
-
-def write_durably(path: Path, data: bytes | memoryview, *, sync: bool = True) -> None:
-    """Write `data` to a neighbour of `path`, bring it to the disk, then rename.
-
-    Whatever happens in between (an exception, SIGKILL), `path` holds the old contents or the new,
-    never a part. After a loss of power it may hold the old until `sync_folder` was called.
-    `sync=False` is for files that may be lost then. Raises `OSError` when the disk is full; the
-    neighbour is removed.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_durably(Path(folder) / "a.txt", b"whole")
-    ...     print((Path(folder) / "a.txt").read_bytes(), os.listdir(folder))
-    b'whole' ['a.txt']
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb", buffering=0) as file:
-            _write_all(file, memoryview(data))
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-
-
-def _write_all(file: Any, data: memoryview) -> None:
-    written = 0
-    while written < len(data):  # an unbuffered write may take a part only, when the disk fills up
-        written += file.write(data[written:])
 
 
 def sync_folder(folder: Path) -> None:

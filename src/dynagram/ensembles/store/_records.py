@@ -22,8 +22,7 @@ class DamagedChunkError(RunError):
     def __init__(self, folder: Path, chunk: int, what: str):
         self.chunk = chunk
         super().__init__(
-            f"chunk {chunk} of {folder} is damaged: {what}; "
-            f"`dynagram simulate --resume {folder}` computes it again"
+            f"chunk {chunk} of {folder} is damaged: {what}; resume the run to compute it again"
         )
 
 

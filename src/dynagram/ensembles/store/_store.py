@@ -19,6 +19,7 @@ import json
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,14 +44,15 @@ from dynagram.ensembles.store._arrays import (
     read_metadata,
     write_inputs,
 )
-from dynagram.ensembles.store._durable import Lock, RunError, sync_folder, write_durably
+from dynagram.ensembles.store._durable import Lock, RunError, sync_folder
 from dynagram.ensembles.store._records import DamagedChunkError, Record, array_digest, digest
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
+from dynagram.results._files import PARTS, replace_file
 
-FORMAT = 1
+FORMAT = 2
 # What may lie in the folder of a run that was interrupted while it was being created.
-_OWN_NAMES = {"inputs", "lock", "arrays", "chunks", ".spec.toml.part"}
+_OWN_NAMES = {"inputs", "lock", "arrays", "chunks"}
 
 
 class RunStore:
@@ -75,9 +77,7 @@ class RunStore:
             raise InvalidValueError("run", str(folder), "its parent folder does not exist")
         if (folder / "spec.toml").exists():
             raise InvalidValueError("run", str(folder), "already holds a run: resume it")
-        if folder.exists() and not (
-            folder.is_dir() and {path.name for path in folder.iterdir()} <= _OWN_NAMES
-        ):
+        if folder.exists() and not _is_begun(folder):
             raise InvalidValueError("run", str(folder), "is not an empty folder")
         inputs = job.arrays()
         digests = {name: array_digest(array) for name, array in inputs.items()}
@@ -96,12 +96,14 @@ class RunStore:
             folder.mkdir(exist_ok=True)
         with Lock(folder / "lock"):
             with _explained(folder, "the start of the run"):
+                for part in folder.glob(PARTS):
+                    part.unlink(missing_ok=True)
                 for name in ("inputs", "arrays", "chunks"):
                     shutil.rmtree(folder / name, ignore_errors=True)
                     (folder / name).mkdir()
-                write_durably(folder / "arrays" / "zarr.json", GROUP)
+                replace_file(folder / "arrays" / "zarr.json", GROUP)
                 write_inputs(folder / "inputs", inputs, job.dims())
-                write_durably(folder / "spec.toml", spec.encode())
+                replace_file(folder / "spec.toml", spec.encode())
                 sync_folder(folder)
             yield cls(folder, spec)
 
@@ -114,11 +116,46 @@ class RunStore:
             raise InvalidValueError("run", str(folder), "holds no run (no spec.toml)") from error
         return cls(folder, spec)
 
+    @staticmethod
+    def is_run(folder: Path) -> bool:
+        """Whether `folder` holds a run."""
+        return (folder / "spec.toml").is_file()
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Refuse other writers for the duration."""
         with Lock(self.folder / "lock"):
+            for part in self.folder.rglob(PARTS):  # a process that was killed was writing these
+                part.unlink(missing_ok=True)
             yield
+
+    def require_same(self, job: Job, *, members: int | None, until_error: float | None) -> None:
+        """Refuse to continue this run for another job, or to another end."""
+        asked = {"job": job.kind, "members": members, "until_error": until_error}
+        differences = [name for name, value in asked.items() if self.run.get(name) != value]
+        digests = {name: array_digest(array) for name, array in job.arrays().items()}
+        if tomllib.loads(self.spec).get("inputs", {}) != digests:
+            differences.append("inputs")
+        if not self.spec.endswith(f"\n{job.to_toml()}"):
+            differences.append("specification")
+        if differences:
+            allowed = f"holds a run with another {', '.join(differences)}: take a new folder"
+            raise InvalidValueError("run", str(self.folder), allowed)
+
+    def changed_versions(self) -> list[str]:
+        """What the numbers depend on, to rounding, and has changed since the run was begun."""
+        return [
+            f"begun with {name} {self.run[name]}, now {version}: expect other last digits"
+            for name, version in versions().items()
+            if self.run.get(name, version) != version
+        ]
+
+    def is_complete(self, members: int) -> bool:
+        """Whether a run that holds so many members is at its end."""
+        if self.run.get("until_error") is None:
+            return members == self.run["members"]
+        status = self.status()
+        return status.get("state") == "complete" and status.get("members") == members
 
     def job(self, job_class: JobClass | None = None) -> Job:
         """The job, from the specification; of `job_class`, or of the kind that it names."""
@@ -168,19 +205,24 @@ class RunStore:
         record = self.record(chunk)
         packed: Packed = {}
         for name, layout in record.layouts.items():
-            key = f"arrays/{name}/{layout.key(chunk)}"
-            try:
-                data = (self.folder / key).read_bytes()
-            except OSError as error:
-                raise DamagedChunkError(self.folder, chunk, f"{key} is missing") from error
-            if digest(data) != record.files.get(key):
-                what = f"{key} does not match its checksum"
-                raise DamagedChunkError(self.folder, chunk, what)
-            array = layout.decode(data, 1 if is_summed(name) else record.size)
+            array = self.read(record, name)
             packed[name] = array[0] if is_summed(name) else array
             self._layouts.setdefault(name, layout)
             self._check_metadata(chunk, name, layout)
         return record, packed
+
+    def read(self, record: Record, name: str) -> np.ndarray:
+        """The rows of the array `name` that belong to a chunk, checked."""
+        layout, chunk = record.layouts[name], record.chunk
+        key = f"arrays/{name}/{layout.key(chunk)}"
+        try:
+            data = (self.folder / key).read_bytes()
+        except OSError as error:
+            raise DamagedChunkError(self.folder, chunk, f"{key} is missing") from error
+        if digest(data) != record.files.get(key):
+            what = f"{key} does not match its checksum"
+            raise DamagedChunkError(self.folder, chunk, what)
+        return layout.decode(data, 1 if is_summed(name) else record.size)
 
     def _check_metadata(self, chunk: int, name: str, layout: Layout) -> None:
         try:
@@ -209,14 +251,14 @@ class RunStore:
                 path = self.folder / "arrays" / name / layout.key(chunk)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 data = layout.encode(rows)
-                write_durably(path, data)
+                replace_file(path, data)
                 describe(self.folder / "arrays", name, layout, self._rows_needed(name, chunk))
                 files[f"arrays/{name}/{layout.key(chunk)}"] = digest(data)
                 layouts[name] = layout
             record = Record(chunk, first, size, self._spec_digest, files, layouts, tuple(failed))
             # Should the power fail before the names of the files above are on the disk, the
             # checksums will tell.
-            write_durably(self._record_path(chunk), record.to_json())
+            replace_file(self._record_path(chunk), record.to_json())
             sync_folder(self.folder / "chunks")
 
     def drop_after(self, chunk: int, members: int) -> None:
@@ -229,7 +271,7 @@ class RunStore:
                 length = chunk + 1 if is_summed(name) else members
                 path = self.folder / "arrays" / name / "zarr.json"
                 if path.read_bytes() != layout.metadata(length):
-                    write_durably(path, layout.metadata(length))
+                    replace_file(path, layout.metadata(length))
 
     def _drop(self, chunk: int) -> None:
         try:
@@ -245,7 +287,7 @@ class RunStore:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         text = json.dumps(status | {"updated": now}, indent=1, ensure_ascii=False)
         with contextlib.suppress(OSError):
-            write_durably(self.folder / "status.json", text.encode(), sync=False)
+            replace_file(self.folder / "status.json", text.encode(), sync=False)
 
     def status(self) -> dict[str, Any]:
         """What `write_status` wrote last; empty where it cannot be read."""
@@ -267,6 +309,13 @@ class RunStore:
         return -(-members // self.run["chunk"]) if is_summed(name) else members
 
 
+def _is_begun(folder: Path) -> bool:
+    """Whether all that lies in a folder may come from a run that was being created."""
+    if not folder.is_dir():
+        return False
+    return all(p.name in _OWN_NAMES or fnmatch(p.name, PARTS) for p in folder.iterdir())
+
+
 def versions() -> dict[str, str]:
     """What the numbers of a run depend on, to rounding."""
     return {name: metadata.version(name) for name in ("dynagram", "jax")}
@@ -279,7 +328,7 @@ def _explained(folder: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise RunError(
             f"cannot write {what} to {folder}: {error.strerror or error}; once that is mended, "
-            f"`dynagram simulate --resume {folder}` goes on from the last whole chunk"
+            "resume the run: it goes on from the last whole chunk"
         ) from error
 
 
@@ -290,6 +339,6 @@ def _run_table(folder: Path, spec: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise RunError(f"spec.toml of {folder} cannot be read: {error!r}; restore it") from error
     if known[0] != FORMAT:
-        allowed = f"this version of dynagram reads format {FORMAT}"
+        allowed = f"this version of dynagram reads runs of format {FORMAT}: compute it again"
         raise InvalidValueError(f"format of {folder}", known[0], allowed)
     return run

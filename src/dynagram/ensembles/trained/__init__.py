@@ -1,1 +1,1 @@
-"""Trained ensembles: specification, losses, batches, loops, failures, what is measured."""
+"""Trained ensembles: one job, its loops, what is recorded, pairs as control variates."""

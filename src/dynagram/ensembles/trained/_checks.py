@@ -7,60 +7,88 @@ from typing import Any
 import jax
 import numpy as np
 
-from dynagram.ensembles.trained._batches import check_data_function
-from dynagram.ensembles.trained._gradient import Network, plain
-from dynagram.ensembles.trained._losses import checked_targets
-from dynagram.ensembles.trained._observe import Observables, needs_inputs
-from dynagram.ensembles.trained._specification import Training, imported
+from dynagram.data import Data
+from dynagram.ensembles.trained._batches import DataFunction, check_data_function
+from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Layer, Params, check_inputs
+from dynagram.networks import MLP, Architecture, Layer, Params
 from dynagram.observables.tangents._signals import check_differentiable
+from dynagram.training import GradientDescent, Training, TwoStep
+from dynagram.training._algorithms import import_function
+from dynagram.training._losses import check_loss_targets
+
+_SQUARED = ("half-sum", "mean")
+_FEWEST_IN_PAIRS = 64
 
 
-def check_training(network: Network, training: Training) -> None:
+def check_training(network: Architecture, how: Training) -> None:
     """Whether this network can be trained so."""
-    check_differentiable(plain(network), 1, "gradient descent")
+    check_differentiable(network, 1, "gradient descent")  # pyright: ignore[reportArgumentType]
     depth = network.depth
-    if training.fixed and training.fixed[-1] > depth:
-        raise InvalidValueError("fixed", training.fixed[-1], f"the network has {depth} layers")
-    if len(training.fixed) == depth:
-        raise InvalidValueError("fixed", training.fixed, "at least one layer must be trained")
+    if how.fixed and how.fixed[-1] > depth:
+        raise InvalidValueError("fixed", how.fixed[-1], f"the network has {depth} layers")
+    if len(how.fixed) == depth:
+        raise InvalidValueError("fixed", how.fixed, "at least one layer must be trained")
+    if how.reaches_the_end:
+        _check_the_end(network, how)
 
 
-def checked_data(
-    network: Network, training: Training, x: Any, y: Any, data: Any
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """The training set as float64 (N, n_0) and (N, n_L), or None twice where `data` makes it."""
-    n_0, n_L = network.widths[0], network.widths[-1]
-    if (data is None) == (x is None) or (x is None) != (y is None):
-        raise InvalidTypeError("x, y, data", "given", "expected x and y, or data alone")
-    if data is None:
-        inputs = check_inputs(x, n_0)
-        if training.batch is not None and training.batch > inputs.shape[0]:
-            raise InvalidValueError("batch", training.batch, f"there are {len(inputs)} samples")
-        return inputs, checked_targets(training.loss, y, inputs.shape[0], n_L)
-    if training.algorithm == "flow" or training.batch is not None:
-        what = "gradient flow" if training.algorithm == "flow" else "a batch size"
-        raise InvalidValueError("data", data, f"{what} needs a training set x, y")
-    function: Any = imported("data", data) if isinstance(data, str) else data
+def _check_the_end(network: Architecture, how: Training) -> None:
+    """Training without a length is asked only where it has an end, zero error."""
+    length = "a time" if how.is_flow else "steps"
+    for name, value, wrong in (
+        ("loss", how.loss, how.loss not in _SQUARED),
+        ("batch", how.batch, how.batch is not None),
+        ("weight_decay", how.weight_decay, how.weight_decay > 0.0),
+        ("stop", how.stop, bool(how.stop) and not how.is_discrete),
+    ):
+        if wrong:
+            allowed = f"training to the end stops at zero error, which this prevents: give {length}"
+            raise InvalidValueError(name, value, allowed)
+    if isinstance(how.algorithm, TwoStep):
+        if how.fixed:
+            raise InvalidValueError("fixed", how.fixed, "the two leaps move every layer")
+        if len(how.recorded) > 1:
+            raise InvalidValueError("record", how.recorded, "two leaps have no moments but the end")
+        if not isinstance(network, MLP):
+            allowed = "the second leap takes the frozen NTK of an MLP with an initialisation"
+            raise InvalidTypeError("network", network, allowed)
+
+
+def check_data(network: Architecture, how: Training, data: object) -> None:
+    """Whether `data` is a training set, or a function of a key, that fits."""
+    if isinstance(data, Data):
+        data.check(network)
+        if how.batch is not None and how.batch > len(data.x):
+            raise InvalidValueError("batch", how.batch, f"there are {len(data.x)} samples")
+        check_loss_targets(how.loss, data.y)
+        return
+    function = data_function(data)
+    for what, wrong in (
+        ("gradient flow", how.is_flow),
+        ("a batch size", how.batch is not None),
+        ("training to the end", how.reaches_the_end),
+    ):
+        if wrong:
+            raise InvalidValueError("data", data, f"{what} needs a training set: pass a Data")
+    check_data_function(function, network.input_size, network.output_size)
+
+
+def data_function(data: object) -> DataFunction:
+    """The function of a key that makes fresh data."""
+    function: Any = import_function("data", data) if isinstance(data, str) else data
     if not callable(function):
-        raise InvalidTypeError("data", data, "expected a function of a key or 'module:function'")
-    check_data_function(function, n_0, n_L)  # pyright: ignore[reportArgumentType]
-    return None, None
+        allowed = "expected a Data, a function of a key, or 'module:function'"
+        raise InvalidTypeError("data", type(data).__name__, allowed)
+    return function  # pyright: ignore[reportReturnType]
 
 
-def checked_seed(seed: object) -> int:
-    """`seed` as an integer of 32 bits."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise InvalidTypeError("seed", seed, "expected an integer")
-    if not 0 <= seed < 2**32:
-        raise InvalidValueError("seed", int(seed), "expected 0 to 2**32 − 1")
-    return int(seed)
-
-
-def checked_parameters(network: Network, parameters: Any) -> Params | None:
+def check_parameters(network: Architecture, parameters: Any) -> Params | None:
     """Parameters of several members as NumPy arrays with the members first."""
     if parameters is None:
+        if not isinstance(network, MLP):
+            allowed = "an architecture without an initialisation needs a Model or parameters"
+            raise InvalidTypeError("network", network, allowed)
         return None
     try:
         pairs: Any = [[np.asarray(part) for part in layer] for layer in parameters]
@@ -82,17 +110,56 @@ def checked_parameters(network: Network, parameters: Any) -> Params | None:
 
 
 def check_observables(
-    observables: Observables, training: Training, covariances: tuple[str, ...], *, inputs: bool
+    observables: Observables, how: Training, covariances: tuple[str, ...], data: object, probe: Any
 ) -> None:
-    """Whether every name that is used is recorded; `inputs` tells that there are test inputs."""
+    """Whether every name that is used is recorded, on inputs that there are."""
     names = [name for name, _ in observables]
-    for rule in training.rules:
+    recorded = f"not recorded; observables are {', '.join(names) or 'none'}"
+    for rule in how.rules:
         if rule.observable not in names:
-            allowed = f"not recorded; observables are {', '.join(names) or 'none'}"
-            raise InvalidValueError("stop", rule.observable, allowed)
+            raise InvalidValueError("stop", rule.observable, recorded)
     if unknown := [name for name in covariances if name not in names]:
-        allowed = f"not recorded; observables are {', '.join(names) or 'none'}"
-        raise InvalidValueError("covariances", ", ".join(unknown), allowed)
+        raise InvalidValueError("covariances", ", ".join(unknown), recorded)
+    sources = [source for _, source in observables]
+    if sum(source in OUTPUTS for source in sources) > 1:
+        raise InvalidValueError("observables", names, f"one of {', '.join(OUTPUTS)}, not both")
+    if "all_outputs" in sources and not isinstance(data, Data):
+        raise InvalidValueError("observables", "all_outputs", "fresh data have no training inputs")
     for name, source in observables:
-        if needs_inputs(source) and not inputs:
+        if needs_inputs(source) and probe is None:
             raise InvalidValueError("test_x", None, f"{name} is measured on test inputs")
+
+
+def check_pairs(
+    network: Architecture, data: object, how: Training, **others: tuple[object, bool]
+) -> None:
+    """Whether networks can be trained in pairs; `others` are (value, wrong) of further options."""
+    for name, (value, wrong) in {
+        "network": (network, not isinstance(network, MLP)),
+        "data": (data, not isinstance(data, Data) or not len(data.test_x)),
+        "loss": (how.loss, how.loss not in _SQUARED),
+        "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
+        "batch": (how.batch, how.batch is not None),
+        "weight_decay": (how.weight_decay, how.weight_decay > 0.0),
+        "fixed": (how.fixed, bool(how.fixed)),
+        "stop": (how.stop, bool(how.stop)),
+        "dtype": (how.dtype, how.dtype != "float64"),
+        **others,
+    }.items():
+        if wrong:
+            allowed = (
+                "pairs are compared with infinite width: an MLP on a Data with test inputs, a "
+                "squared error, all samples, gd, flow or two-step, float64, outputs only"
+            )
+            raise InvalidValueError(name, value, allowed)
+
+
+def check_members(members: int, *, pairs: bool) -> None:
+    """Whether there may be so many: pairs are counted by their networks."""
+    if not pairs:
+        return
+    if members < _FEWEST_IN_PAIRS:
+        allowed = f"at least {_FEWEST_IN_PAIRS} needed for a standard error"
+        raise InvalidValueError("members", members, allowed)
+    if members % 2:
+        raise InvalidValueError("members", members, "an even number: networks come in pairs")

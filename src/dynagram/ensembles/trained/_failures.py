@@ -7,76 +7,68 @@ N n_L/λ_max.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from dynagram._precision import float64
-from dynagram.ensembles.trained._gradient import Network
-from dynagram.ensembles.trained._job import TrainingJob
+from dynagram.data import Data
 from dynagram.ensembles.trained._observe import member_ntk
-from dynagram.networks import Params
+from dynagram.networks import Architecture, Params
+from dynagram.results._failure import FailedMember
+from dynagram.training import GradientDescent
+from dynagram.training._losses import half_sum_factor
+
+if TYPE_CHECKING:
+    from dynagram.ensembles.trained._job import TrainingJob
+else:
+    TrainingJob = object  # which imports this module
 
 # Eigenvalues of larger kernels, and of more members, are not worth the wait.
 _LARGEST_KERNEL = 1024
 _LOOKED_INTO = 8
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A member whose loss was not finite at `step`; its records end before that step."""
-
-    member: int
-    step: float
-    cause: str
-
-    def __str__(self) -> str:
-        return f"member {self.member}, step {self.step:g}: {self.cause}"
-
-
-def explained(job: TrainingJob, steps: np.ndarray) -> tuple[Failure, ...]:
+def explain_failures(job: TrainingJob, steps: np.ndarray) -> tuple[FailedMember, ...]:
     """The members of a run that failed, from the steps at which they did (NaN: they did not)."""
     failed = np.flatnonzero(~np.isnan(steps)).tolist()
     causes = [_cause(job, member) for member in failed[:_LOOKED_INTO]]
     causes += [_general(job)] * (len(failed) - len(causes))
     pairs = zip(failed, causes, strict=True)
-    return tuple(Failure(member, float(steps[member]), cause) for member, cause in pairs)
+    return tuple(FailedMember(member, job.seed, why, float(steps[member])) for member, why in pairs)
 
 
 def _general(job: TrainingJob) -> str:
-    if job.training.algorithm == "flow":
-        return "the solver gave up: raise max_solver_steps, lower eta or shorten the run"
-    return f"the loss is not finite, the step is too large: lower eta = {job.training.eta:g}"
+    if job.how.is_flow:
+        return "the solver gave up: raise max_steps, loosen rtol or shorten the run"
+    if job.how.eta is None:
+        return "the leap left the range of numbers: its NTK is nearly singular"
+    return f"the loss is not finite, the step is too large: lower eta = {job.how.eta:g}"
 
 
 def _cause(job: TrainingJob, member: int) -> str:
-    training = job.training
-    plain = training.algorithm == "gd" and training.batch is None and job.x is not None
-    if not plain or not training.loss.startswith("mse"):
+    how, data = job.how, job.data
+    plain = isinstance(how.algorithm, GradientDescent) and how.batch is None and not how.fixed
+    if not plain or not isinstance(data, Data) or how.loss == "cross-entropy":
         return _general(job)
-    assert job.x is not None
-    numbers = job.x.shape[0] * job.network.widths[-1]
-    if numbers > _LARGEST_KERNEL or training.fixed:
+    if data.y.size > _LARGEST_KERNEL:
         return _general(job)
     params = jax.tree.map(lambda a: a[0], job.initial(member, 1))
-    curvature = _largest_eigenvalue(job.network, params, job.x)
-    if training.loss == "mse-mean":
-        curvature *= 2.0 / numbers
-    bound = 2.0 / curvature
-    if training.eta > bound:
-        return (
-            f"eta = {training.eta:g} is above 2/λ_max = {bound:.3g} of its NTK at the start: "
-            "lower eta"
-        )
+    curvature = _largest_eigenvalue(job.network, params, data.x)
+    curvature *= half_sum_factor(how.loss, len(data.x), data.outputs)
+    bound, eta = 2.0 / curvature, how.eta
+    assert eta is not None
+    if eta > bound:
+        return f"eta = {eta:g} is above 2/λ_max = {bound:.3g} of its NTK at the start: lower eta"
     return (
-        f"eta = {training.eta:g} is below 2/λ_max = {bound:.3g} of its NTK at the start, but the "
-        "NTK grew: lower eta"
+        f"eta = {eta:g} is below 2/λ_max = {bound:.3g} of its NTK at the start, but the NTK grew: "
+        "lower eta"
     )
 
 
 @float64
-def _largest_eigenvalue(network: Network, params: Params, x: np.ndarray) -> float:
+def _largest_eigenvalue(network: Architecture, params: Params, x: np.ndarray) -> float:
     kernel = np.asarray(
         member_ntk(network, jax.tree.map(jax.numpy.asarray, params), jax.numpy.asarray(x))
     )

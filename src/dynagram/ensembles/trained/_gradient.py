@@ -15,17 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.trained._losses import loss_value
-from dynagram.networks import MLP, Layer, Params, ResidualMLP
+from dynagram.networks import Architecture, Layer, Params
+from dynagram.training import loss_value
 
-Network = MLP | ResidualMLP
 # One (b, V) per layer: all of them, or those that are trained.
 Packed = tuple[tuple[Array, Array], ...]
-
-
-def plain(network: Network) -> MLP:
-    """The MLP that holds variances and rates of `network`."""
-    return network.plain if isinstance(network, ResidualMLP) else network
 
 
 def packed(params: Params) -> Packed:
@@ -56,11 +50,12 @@ def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]
 affine.defvjp(_forward, _backward)
 
 
-def outputs(network: Network, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
+def outputs(
+    network: Architecture, layers: Packed, x: Float[Array, "N n_0"]
+) -> Float[Array, "N n_L"]:
     """z^(L), as `network.apply` gives it; its gradient is fast, its forward derivative missing."""
-    skips = network.skip_of_layers if isinstance(network, ResidualMLP) else (0.0,) * len(layers)
     signal, z = x, x
-    for index, ((b, V), skip) in enumerate(zip(layers, skips, strict=True)):
+    for index, ((b, V), skip) in enumerate(zip(layers, network.skip_of_layers, strict=True)):
         below, z = z, affine(signal, b, V)
         if skip != 0.0:
             z = z + skip * below
@@ -84,26 +79,24 @@ def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
 
 
 def loss_function(
-    network: Network, loss: str, fixed: tuple[int, ...]
-) -> Callable[[Packed, Packed, Array, Array], Array]:
-    """(trained layers, fixed layers, x, y) → loss."""
+    network: Architecture, loss: str, fixed: tuple[int, ...]
+) -> Callable[[Packed, Packed, Array, Array], tuple[Array, Array]]:
+    """(trained layers, fixed layers, x, y) → loss, and the outputs it is that of."""
 
-    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> Array:
-        return loss_value(loss, outputs(network, joined(trained, kept, fixed), x), y)
+    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> tuple[Array, Array]:
+        z = outputs(network, joined(trained, kept, fixed), x)
+        return loss_value(loss, z, y), z
 
     return value
 
 
-def rates(network: Network) -> tuple[tuple[float, float], ...]:
+def rates(network: Architecture) -> tuple[tuple[float, float], ...]:
     """(λ_b, λ_W/n_{ℓ-1}) of every layer (8.6)."""
-    mlp = plain(network)
-    return tuple(
-        (lambda_b, lambda_W / n)
-        for lambda_b, lambda_W, n in zip(mlp.lambda_b, mlp.lambda_W, mlp.widths[:-1], strict=True)
-    )
+    by_layer = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
+    return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in by_layer)
 
 
-def trained_rates(network: Network, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
+def trained_rates(network: Architecture, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
     """The `rates` of the layers that are not in `fixed`."""
     numbered = enumerate(rates(network), start=1)
     return tuple(pair for number, pair in numbered if number not in fixed)

@@ -6,20 +6,24 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.trained._gradient import Network, rates
-from dynagram.ensembles.trained._losses import loss_value
-from dynagram.ensembles.trained._specification import Training, imported
+from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Params
-from dynagram.observables.tangents._ntk import function_ntk, ntk
+from dynagram.networks import Architecture, Params
+from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.training import Training, loss_value
+from dynagram.training._algorithms import import_function
 
-BUILT_IN = ("loss", "outputs", "norms", "ntk")
+BUILT_IN = ("loss", "outputs", "all_outputs", "norms", "ntk")
+# The outputs of test inputs, and of training and test inputs.
+OUTPUTS = ("outputs", "all_outputs")
 # Names of arrays that a run holds besides the observables.
-RESERVED = ("member", "step", "stopped", "failed", "x", "y", "test_x")
+RESERVED = (
+    "member", "time", "step", "stopped", "failed", "largest_error", "mean", "covariance",
+    "x", "y", "test_x", "test_y",
+)  # fmt: skip
 
 Observable = Callable[[Params, Array], Array]
 # Name → the name of a built-in observable, "module:function", or a function.
@@ -52,7 +56,7 @@ def checked_observables(given: object) -> Observables:
             if ":" not in source:
                 allowed = f"expected {', '.join(BUILT_IN)} or module:function"
                 raise InvalidValueError("observables", source, allowed)
-            imported("observables", source)
+            import_function("observables", source)
         elif not isinstance(source, str) and not callable(source):
             raise InvalidTypeError(f"observable {name}", source, "is not callable")
         elif not isinstance(source, str):
@@ -78,22 +82,29 @@ def needs_inputs(source: str | Observable) -> bool:
     return source not in ("loss", "norms")
 
 
-def measured(
-    network: Network, training: Training, source: str | Observable
-) -> Callable[[Params, Any, Array, Array], Array]:
-    """(params, test inputs, x, y) → the observable of one member; `x`, `y` are for the loss."""
+def outputs_name(observables: Observables) -> str | None:
+    """The name under which outputs are recorded, if they are."""
+    return next((name for name, source in observables if source in OUTPUTS), None)
 
-    def measure(params: Params, probe: Any, x: Array, y: Array) -> Array:
+
+def measured(
+    network: Architecture, how: Training, source: str | Observable
+) -> Callable[[Params, Arrays, Array, Array], Array]:
+    """(params, arrays, x, y) → the observable of one member; `x`, `y` are for the loss."""
+
+    def measure(params: Params, arrays: Arrays, x: Array, y: Array) -> Array:
         if source == "loss":
-            return loss_value(training.loss, network.apply(params, x), y)
-        if source == "outputs":
-            return network.apply(params, probe)
+            return loss_value(how.loss, network.apply(params, x), y)
+        if source in OUTPUTS:
+            return network.apply(params, arrays.asked)
         if source == "norms":
             return norms(params)
         if source == "ntk":
-            return member_ntk(network, params, probe)
-        function: Any = imported("observables", source) if isinstance(source, str) else source
-        return jnp.asarray(function(params, probe)).astype(training.dtype)
+            return member_ntk(network, params, arrays.probe)
+        function: Any = source
+        if isinstance(source, str):
+            function = import_function("observables", source)
+        return jnp.asarray(function(params, arrays.probe)).astype(how.dtype)
 
     return measure
 
@@ -109,10 +120,6 @@ def norms(params: Params) -> Float[Array, "layer 2"]:
     return jnp.stack([jnp.stack([size(layer.b), size(layer.W)]) for layer in params])
 
 
-def member_ntk(network: Network, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
+def member_ntk(network: Architecture, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
     """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
-    if isinstance(network, MLP):
-        return ntk(network, params, x)
-    factors = [rate for pair in rates(network) for rate in pair]
-    tree = jax.tree.unflatten(jax.tree.structure(params), factors)
-    return function_ntk(network.apply, params, x, tree)
+    return network_ntk(network, params, x)

@@ -1,8 +1,13 @@
-"""One pair of networks, a network and its reverse, trained and compared with its frozen NTK.
+"""Pairs of networks as control variates: what a 1/n correction of trained outputs is read from.
 
-What `ensembles.trained` averages: traceable functions of the arrays of a problem and of the
-parameters of one network, for gradient descent, gradient flow and the two-step algorithm.
-Derivation: docs/derivations/control-variates.md (D8).
+Raw averages cannot see a 1/n correction, because the spread of the initial outputs hides it. Three
+things take that spread out, none of which uses the order-1/n theory. Every network is trained
+twice, the second time with its output layer reversed. It is compared with its own infinite-width
+path, z(τ) = m^∞ + ζ + ρ: ζ, the initial output less what training removes from it, has mean zero
+and a covariance known given the hidden layers. And ρ is compared with what the network's own NTK,
+frozen, makes of it to first order in Ĥ − Θ, at the end −[−R 1] Ĥ Θ̃⁻¹ (z − y), whose statistics
+need no training and come from many more networks. Derivation: docs/derivations/control-variates.md
+(D8).
 """
 
 from __future__ import annotations
@@ -15,99 +20,115 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from dynagram._precision import float64
+from dynagram.ensembles._reference import InfiniteWidth
+from dynagram.ensembles.trained import _batches as batches
+from dynagram.ensembles.trained._observe import member_ntk
+from dynagram.ensembles.trained._program import train_group
+from dynagram.ensembles.trained._records import Arrays, Limits
 from dynagram.networks import MLP, Layer, Params
-from dynagram.observables.tangents._ntk import ntk
-from dynagram.theory.training._decay import Decay
-from dynagram.theory.training._eigenbasis import Frame
-from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian
-from dynagram.theory.training._problem import Problem
+from dynagram.results._estimate import Estimate, Moments
+from dynagram.training import Training
 
 
-class PairData(NamedTuple):
-    """Arrays of one problem, as the compiled programs need them."""
+class PairArrays(NamedTuple):
+    """Arrays that all pairs share; distinct training inputs come before test inputs."""
 
-    inputs: Array  # training, then test
-    targets: Array
-    weights: Array
-    kernel: Array  # Θ of all samples with those of training
-    rows: Array  # the training frame
-    back: Array  # from the frame to test outputs
-    slopes: Array  # D[r, h], what Ĥ − Θ does to a row of rate r in direction h
-    bracket: Array  # [−R 1]
-    step: Array
-    tolerance: Array
+    inputs: Any
+    targets: Any
+    kernel: Any
+    rows: Any
+    back: Any
+    slopes: Any
+    bracket: Any
+    training: Arrays
 
-
-@float64
-def pair_data(
-    problem: Problem,
-    kernel: KernelTraining,
-    limit: TrainedGaussian,
-    decay: Decay | None,
-    step: float,
-    tolerance: float,
-) -> PairData:
-    """The arrays of a problem; `limit` is its end, or the time of `decay`."""
-    n = problem.train_x.shape[0]
-    bracket = np.concatenate([-limit.response, np.eye(problem.test_x.shape[0])], axis=1)
-    frame = Frame.of(kernel.Theta, problem.weights)
-    rates = np.append(frame.h, np.zeros(bracket.shape[0]))[:, None]
-    # At the end D is 0 at every h and 1 at 0.
-    at_end = np.where(rates == 0.0, -1.0 / frame.h, 0.0)
-    slopes = at_end if decay is None else decay(rates, frame.h[None, :])
-    arrays = (
-        problem.inputs, problem.train_y, problem.weights, kernel.Theta[:, :n], frame.rows,
-        np.linalg.inv(frame.rows)[n:], slopes, bracket, step, tolerance,
-    )  # fmt: skip
-    return PairData(*(jnp.asarray(array, dtype=jnp.float64) for array in arrays))
+    @classmethod
+    def of(
+        cls, inputs: np.ndarray, targets: np.ndarray, limit: InfiniteWidth, training: Arrays
+    ) -> PairArrays:
+        """The arrays of a problem and of its infinite-width limit."""
+        parts = (limit.kernel, limit.rows, limit.back, limit.slopes, limit.bracket)
+        return cls(inputs, targets, *parts, training)
 
 
-def trained_pair(
-    network: MLP, algorithm: str, max_steps: int, data: PairData, params: Params
+def trained_pairs(
+    network: MLP, how: Training, limits: Limits, params: Params, arrays: PairArrays
 ) -> tuple[Array, Array]:
-    """The statistics of trained outputs less those with a frozen NTK, and the largest error."""
-    train = _leaps if algorithm == "two-step" else _descent
-    gradient = _runge_kutta if algorithm == "flow" else _gradient
+    """The statistics of trained outputs less those with a frozen NTK, and the largest error.
+
+    Of every pair of a group, whose first networks are `params`: rows (pair, moment, statistic).
+    """
+    size = params[0].b.shape[0]
     last = params[-1]
-    reversed_params = (*params[:-1], Layer(-last.b, -last.W))
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, reversed_params)
-    ends, errors = jax.vmap(lambda p: train(network, p, data, max_steps, gradient))(both)
-    z = network.apply(params, data.inputs)
-    zeta = data.bracket @ z
-    base = -data.bracket[:, : data.targets.shape[0]] @ data.targets
-    rho = (ends[0] - base - zeta, ends[1] - base + zeta)
-    frozen = _frozen_changes(network, params, data, z)
-    return _statistics(zeta, rho) - _statistics(zeta, frozen), jnp.max(errors)
+    reverse = (*params[:-1], Layer(-last.b, -last.W))
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), params, reverse)
+
+    def observe(group: Params, _: batches.Batch) -> dict[str, Array]:
+        return {"z": jax.vmap(lambda p: network.apply(p, arrays.training.asked))(group)}
+
+    given = arrays.training
+    stream = batches.whole(given.x, given.y, 2 * size)
+    keys = jnp.zeros(2 * size)  # no step draws anything
+    result = train_group(network, how, limits, stream, observe, both, keys, given)
+    ends = result.observed["z"].reshape(2, size, *result.observed["z"].shape[1:])
+
+    def one(layers: Params, plus: Array, minus: Array) -> Array:
+        z = network.apply(layers, arrays.inputs)
+        shift = _turned_shift(network, layers, arrays)
+
+        def at(bracket: Array, slopes: Array, plus: Array, minus: Array) -> Array:
+            zeta = bracket @ z
+            base = -bracket[:, : arrays.targets.shape[0]] @ arrays.targets
+            rho = (plus - base - zeta, minus - base + zeta)
+            return _statistics(zeta, rho) - _statistics(zeta, _changes(shift, slopes, z, arrays))
+
+        return jax.vmap(at)(arrays.bracket, arrays.slopes, plus, minus)
+
+    assert result.error is not None  # the error is squared
+    return jax.vmap(one)(params, *ends), jnp.max(result.error.reshape(2, size), axis=0)
 
 
-def frozen_pair(network: MLP, data: PairData, params: Params) -> tuple[Array]:
-    """The statistics of a pair with a frozen NTK; E[ζζ'] given the hidden layers is (D8.2)."""
-    fields = network.preactivations(params, data.inputs)
-    signal = network.activation(fields[-2]) if network.depth > 1 else data.inputs
-    metric = network.C_b[-1] + network.C_W[-1] / signal.shape[1] * (signal @ signal.T)
-    spread = data.bracket @ metric @ data.bracket.T
-    same = jnp.einsum("ts,ij->tisj", spread, jnp.eye(data.targets.shape[1]))
-    zeta = data.bracket @ fields[-1]
-    found = _statistics(zeta, _frozen_changes(network, params, data, fields[-1]))
-    if network.depth == 2:  # the mean NTK is Θ at every width (8.63)
-        found = found.at[: zeta.size].set(0.0)
-    return (found.at[zeta.size :].add(same.reshape(-1)),)
+def frozen_pairs(network: MLP, params: Params, arrays: PairArrays) -> Array:
+    """The statistics of pairs with a frozen NTK; E[ζζ'] given the hidden layers is (D8.2)."""
+
+    def one(layers: Params) -> Array:
+        fields = network.preactivations(layers, arrays.inputs)
+        signal = network.activation(fields[-2]) if network.depth > 1 else arrays.inputs
+        metric = network.C_b[-1] + network.C_W[-1] / signal.shape[1] * (signal @ signal.T)
+        shift = _turned_shift(network, layers, arrays)
+
+        def at(bracket: Array, slopes: Array) -> Array:
+            spread = bracket @ metric @ bracket.T
+            same = jnp.einsum("ts,ij->tisj", spread, jnp.eye(arrays.targets.shape[1]))
+            zeta = bracket @ fields[-1]
+            row = _statistics(zeta, _changes(shift, slopes, fields[-1], arrays))
+            if network.depth == 2:  # the mean NTK is Θ at every width (8.63)
+                row = row.at[: zeta.size].set(0.0)
+            return row.at[zeta.size :].add(same.reshape(-1))
+
+        return jax.vmap(at)(arrays.bracket, arrays.slopes)
+
+    return jax.vmap(one)(params)
 
 
-def _frozen_changes(network: MLP, params: Params, data: PairData, z: Array) -> tuple[Array, Array]:
+def _turned_shift(network: MLP, params: Params, arrays: PairArrays) -> Float[Array, "row c i j"]:
+    """Ĥ − Θ of all samples with training ones, turned into the training frame."""
+    n, outputs = arrays.targets.shape
+    mean = jnp.einsum("ab,ij->abij", arrays.kernel, jnp.eye(outputs))
+    shift = member_ntk(network, params, arrays.inputs)[:, :n] - mean
+    return jnp.einsum("ra,abij,cb->rcij", arrays.rows, shift, arrays.rows[:n, :n])
+
+
+def _changes(shift: Array, slopes: Array, z: Array, arrays: PairArrays) -> tuple[Array, Array]:
     """The change ρ of a network and of its reverse to first order in Ĥ − Θ (D8.3)."""
-    n, outputs = data.targets.shape
-    mean = jnp.einsum("ab,ij->abij", data.kernel, jnp.eye(outputs))
-    shift = ntk(network, params, data.inputs)[:, :n] - mean
-    basis = data.rows[:n, :n]
-    turned = jnp.einsum("ra,abij,cb->rcij", data.rows, shift, basis) * data.slopes[:, :, None, None]
-    own = jnp.einsum("tr,rcij->tcij", data.back, turned)
+    n = arrays.targets.shape[0]
+    basis = arrays.rows[:n, :n]
+    response = jnp.einsum("tr,rcij->tcij", arrays.back, shift * slopes[:, :, None, None])
 
     def change(error: Array) -> Array:
-        return jnp.einsum("tcij,cj->ti", own, basis @ error)
+        return jnp.einsum("tcij,cj->ti", response, basis @ error)
 
-    return change(z[:n] - data.targets), change(-z[:n] - data.targets)
+    return change(z[:n] - arrays.targets), change(-z[:n] - arrays.targets)
 
 
 def _statistics(zeta: Float[Array, "test outputs"], rho: tuple[Array, Array]) -> Array:
@@ -120,77 +141,57 @@ def _statistics(zeta: Float[Array, "test outputs"], rho: tuple[Array, Array]) ->
     return jnp.concatenate([0.5 * (plus + minus), second.reshape(-1)])
 
 
-# --- training ---------------------------------------------------------------------------------
+# --- from the sums of both ensembles to mean and covariance -----------------------------------
 
 
-def _moved(network: MLP, params: Params, way: Params, step: Array) -> Params:
-    """θ − step·λ·way."""
-    rates = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
-    return tuple(
-        Layer(layer.b - step * b * d.b, layer.W - step * (W / n) * d.W)
-        for layer, d, (b, W, n) in zip(params, way, rates, strict=True)
+def pair_estimates(
+    trained: Moments, frozen: Moments, mean: Float[np.ndarray, "time test outputs"]
+) -> dict[str, Estimate]:
+    """Mean and covariance of the outputs; jackknife errors of either ensemble are added.
+
+    `mean` is that of infinite width. Networks are counted, two a pair.
+    """
+    shift, covariance = (
+        _combined(trained, frozen, statistic)
+        for statistic in (_mean_of(mean.shape), _covariance_of(mean.shape))
     )
+    value = mean + shift.value
+    return {"mean": Estimate(value, shift.standard_error, shift.count), "covariance": covariance}
 
 
-def _pulled(
-    network: MLP, params: Params, data: PairData, error: Callable[[Array], Array]
-) -> tuple[Params, Array]:
-    """Jᵀ error(z_A) and z_A."""
-    x = data.inputs[: data.targets.shape[0]]
-    z, pull = jax.vjp(lambda p: network.apply(p, x), params)
-    return pull(error(z))[0], z
+def joint_error(trained: Moments, frozen: Moments, size: int) -> Float[np.ndarray, "time P P"]:
+    """The covariance matrix of the errors of the mean, of `size` entries at every moment."""
+    return sum(moments.error_of_mean()[:, :size, :size] for moments in (trained, frozen))  # pyright: ignore
 
 
-def _gradient(network: MLP, params: Params, data: PairData) -> tuple[Params, Array]:
-    """The gradient of the loss and the largest error."""
-    way, z = _pulled(network, params, data, lambda z: data.weights[:, None] * (z - data.targets))
-    return way, jnp.max(jnp.abs(z - data.targets))
+def _mean_of(shape: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    size = shape[1] * shape[2]
+    return lambda average: average[:, :size].reshape(shape)
 
 
-def _runge_kutta(network: MLP, params: Params, data: PairData) -> tuple[Params, Array]:
-    """The mean gradient over one step of gradient flow, and the largest error at its start."""
-    h = data.step
-    k1, error = _gradient(network, params, data)
-    k2, _ = _gradient(network, _moved(network, params, k1, 0.5 * h), data)
-    k3, _ = _gradient(network, _moved(network, params, k2, 0.5 * h), data)
-    k4, _ = _gradient(network, _moved(network, params, k3, h), data)
-    way = jax.tree.map(lambda a, b, c, d: (a + 2.0 * b + 2.0 * c + d) / 6.0, k1, k2, k3, k4)
-    return way, error
+def _covariance_of(shape: tuple[int, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    size = shape[1] * shape[2]
+
+    def covariance(average: np.ndarray) -> np.ndarray:
+        rho, second = average[:, :size], average[:, size:].reshape(-1, size, size)
+        return (second - rho[:, :, None] * rho[:, None, :]).reshape(*shape, *shape[1:])
+
+    return covariance
 
 
-def _descent(
-    network: MLP, params: Params, data: PairData, max_steps: int, gradient: Callable[..., Any]
-) -> tuple[Array, Array]:
-    """Test outputs when training ends and the largest error then."""
+def _combined(
+    trained: Moments, frozen: Moments, statistic: Callable[[np.ndarray], np.ndarray]
+) -> Estimate:
+    """`statistic` of the sum of both averages."""
+    averages = [moments.mean().value for moments in (trained, frozen)]
+    value = statistic(averages[0] + averages[1])
+    square = np.zeros_like(value)
+    for moments, other in ((trained, averages[1]), (frozen, averages[0])):
 
-    def more(state: tuple[Params, Array, Array]) -> Array:
-        return (state[1] > data.tolerance) & (state[2] < max_steps)
+        def resampled(
+            n: int, sums: tuple[np.ndarray, ...], moments: Moments = moments, other: Any = other
+        ) -> np.ndarray:
+            return statistic(moments.origin + sums[0] / n + other)
 
-    def step(state: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
-        way, error = gradient(network, state[0], data)
-        return _moved(network, state[0], way, data.step), error, state[2] + 1
-
-    start = (params, jnp.asarray(jnp.inf), jnp.asarray(0))
-    end, _, _ = jax.lax.while_loop(more, step, start)
-    z, n = network.apply(end, data.inputs), data.targets.shape[0]
-    return z[n:], jnp.max(jnp.abs(z[:n] - data.targets))
-
-
-def _leaps(
-    network: MLP, params: Params, data: PairData, _steps: int, _gradient: Callable[..., Any]
-) -> tuple[Array, Array]:
-    """Ĥ⁻¹ at the start (∞.71), then Θ̃⁻¹ at the new place (∞.77)."""
-    n, outputs = data.targets.shape
-    H = ntk(network, params, data.inputs[:n]).transpose(0, 2, 1, 3).reshape(n * outputs, -1)
-
-    def own(z: Array) -> Array:
-        return jnp.linalg.solve(H, (z - data.targets).reshape(-1)).reshape(n, outputs)
-
-    one = jnp.asarray(1.0)
-    way, _ = _pulled(network, params, data, own)
-    params = _moved(network, params, way, one)
-    mean = data.kernel[:n]
-    way, _ = _pulled(network, params, data, lambda z: jnp.linalg.solve(mean, z - data.targets))
-    params = _moved(network, params, way, one)
-    error = jnp.max(jnp.abs(network.apply(params, data.inputs[:n]) - data.targets))
-    return network.apply(params, data.inputs[n:]), error
+        square += moments.jackknife(resampled, 1).standard_error ** 2
+    return Estimate(value, np.sqrt(square), 2 * trained.count)

@@ -13,12 +13,13 @@ from jaxtyping import Array
 
 from dynagram.ensembles.trained import _batches as batches
 from dynagram.ensembles.trained import _groups as groups
-from dynagram.ensembles.trained._descent import Result, descend
+from dynagram.ensembles.trained._descent import descend
 from dynagram.ensembles.trained._flow import flow
-from dynagram.ensembles.trained._gradient import Network, plain
+from dynagram.ensembles.trained._leaps import leap
 from dynagram.ensembles.trained._observe import Observables, measured
-from dynagram.ensembles.trained._specification import Training
-from dynagram.networks import MLP, Params
+from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
+from dynagram.networks import MLP, Architecture, Layer, Params
+from dynagram.training import Training
 
 # Members have smaller numbers: folding in this one gives the keys of the data.
 _DATA_STREAM = np.uint32(2**32 - 1)
@@ -27,18 +28,15 @@ _DATA_STREAM = np.uint32(2**32 - 1)
 _DRAWN_MEMBERS = 32
 _DRAWN_NUMBERS = 2**16
 
-Shape = tuple[int, ...] | None
 
-
-def drawn_parameters(network: Network, seed: int, first: int, size: int) -> Params:
+def drawn_parameters(network: MLP, seed: int, first: int, size: int) -> Params:
     """Initial parameters of the members `first`, … in float64, the same in both precisions.
 
     They are the members of every other ensemble of this network and seed.
     """
-    mlp = plain(network)
-    block = int(np.clip(_DRAWN_NUMBERS // mlp.number_of_parameters, 1, _DRAWN_MEMBERS))
+    block = int(np.clip(_DRAWN_NUMBERS // network.number_of_parameters, 1, _DRAWN_MEMBERS))
     # Networks that differ in what a draw does not depend on share the program.
-    drawing = MLP(mlp.widths, "linear", mlp.C_b, mlp.C_W)
+    drawing = MLP(network.widths, "linear", network.C_b, network.C_W)
     numbers = range(first // block, -(-(first + size) // block))
     blocks = [_drawn_block(drawing, seed, number, block) for number in numbers]
     skipped = first % block
@@ -47,90 +45,120 @@ def drawn_parameters(network: Network, seed: int, first: int, size: int) -> Para
 
 def drawn_keys(seed: int, first: int, size: int) -> Array:
     """Keys of the members' data, independent of those of their parameters."""
-    return _draw_keys(np.uint32(seed), _numbers(first, size))
+    return _draw_keys(np.uint32(seed), member_numbers(first, size))
 
 
 @functools.lru_cache(maxsize=16)
 def compiled_program(
-    network: Network,
-    training: Training,
+    network: Architecture,
+    how: Training,
+    limits: Limits,
     observables: Observables,
     data: batches.DataFunction | None,
     size: int,
-    shapes: tuple[Shape, Shape, Shape],
+    shapes: Any,
     alone: bool,
 ) -> Callable[..., Result]:
-    """(params, data keys, x, y, test inputs) → `Result` of a group of `size` members.
+    """(params, data keys, `Arrays`) → `Result` of a group of `size` members.
 
-    `shapes` are those of x, y and the test inputs, None where there are none; `alone` says that
-    the group has the machine for itself.
+    `shapes` are those of the arrays; `alone` says that the group has the machine for itself.
     """
-    arrays = (
-        None if shape is None else jax.ShapeDtypeStruct(shape, training.dtype) for shape in shapes
-    )
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size))
-    with jax.enable_x64(training.dtype == "float64"):
-        program = group_program(network, training, observables, data)
-        params = _abstract_params(network, training.dtype, (size,))
-        return groups.compiled(program, params, keys, *arrays, alone=alone)
+    with jax.enable_x64(how.dtype == "float64"):
+        program = group_program(network, how, limits, observables, data)
+        params = abstract_params(network, how.dtype, (size,))
+        return groups.compiled(program, params, keys, abstract(shapes, how.dtype), alone=alone)
+
+
+def shapes_of(arrays: Any) -> Any:
+    """A tree of arrays as one of their shapes, by which compiled programs are kept."""
+    return jax.tree.map(np.shape, arrays)
+
+
+def abstract(shapes: Any, dtype: str) -> Any:
+    """A tree of shapes as one of abstract arrays."""
+    is_shape = lambda part: type(part) is tuple  # noqa: E731 (records are tuples too)
+    return jax.tree.map(lambda shape: jax.ShapeDtypeStruct(shape, dtype), shapes, is_leaf=is_shape)
 
 
 def group_program(
-    network: Network,
-    training: Training,
+    network: Architecture,
+    how: Training,
+    limits: Limits,
     observables: Observables,
     data: batches.DataFunction | None,
 ) -> Callable[..., Result]:
-    """(params, data keys, x, y, test inputs) → `Result`; params and keys have the members first.
+    """(params, data keys, `Arrays`) → `Result`; params and keys have the members first.
 
-    `x` and `y` are None where `data` makes the samples.
+    The arrays hold no x and y where `data` makes the samples.
     """
-    measures = {name: measured(network, training, source) for name, source in observables}
+    measures = {name: measured(network, how, source) for name, source in observables}
 
-    def train(params: Params, keys: Array, x: Any, y: Any, probe: Any) -> Result:
+    def train(params: Params, keys: Array, arrays: Arrays) -> Result:
         def observe(group: Params, batch: batches.Batch) -> dict[str, Array]:
             axes: Any = (0, None, None, None) if data is None else (0, None, 0, 0)
-            seen = (x, y) if data is None else batch
+            seen = (arrays.x, arrays.y) if data is None else batch
             return {
-                name: jax.vmap(measure, in_axes=axes)(group, probe, *seen)
+                name: jax.vmap(measure, in_axes=axes)(group, arrays, *seen)
                 for name, measure in measures.items()
             }
 
         if data is not None:
             stream = batches.fresh(data, params[0].b.dtype)
-        elif training.batch is not None:
-            stream = batches.minibatches(x, y, training.batch)
+        elif how.batch is not None:
+            stream = batches.minibatches(arrays.x, arrays.y, how.batch)
         else:
-            stream = batches.whole(x, y, keys.shape[0])
-        if training.algorithm == "flow":
-            batch = stream.take(stream.begin(keys), keys, jnp.int32(0))[1]
-            return flow(network, training, batch, observe, params)
-        return descend(network, training, stream, observe, params, keys)
+            stream = batches.whole(arrays.x, arrays.y, keys.shape[0])
+        return train_group(network, how, limits, stream, observe, params, keys, arrays)
 
     return train
 
 
+def train_group(
+    network: Architecture,
+    how: Training,
+    limits: Limits,
+    stream: batches.Stream,
+    observe: Observe,
+    params: Params,
+    keys: Array,
+    arrays: Arrays,
+) -> Result:
+    """Train a group by the algorithm of `how`; traceable."""
+    if how.is_discrete:
+        return descend(network, how, limits, stream, observe, params, keys, arrays)
+    batch = stream.take(stream.begin(keys), keys, jnp.int32(0))[1]
+    if how.is_flow:
+        return flow(network, how, limits, batch, observe, params, arrays)
+    return leap(network, batch, observe, params, arrays)
+
+
 def observed_shapes(
-    network: Network, training: Training, observables: Observables, probe: np.ndarray | None
+    network: Architecture, how: Training, observables: Observables, arrays: Arrays
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of the observables of one member at one step, without computing them."""
-    dtype = training.dtype
+    """Shapes of the observables of one member at one moment, without computing them."""
+    dtype = how.dtype
     with jax.enable_x64(dtype == "float64"):
-        params = _abstract_params(network, dtype, ())
+        params = abstract_params(network, dtype, ())
         x, y = (jax.ShapeDtypeStruct((1, network.widths[end]), dtype) for end in (0, -1))
-        inputs = None if probe is None else jax.ShapeDtypeStruct(probe.shape, dtype)
+        shared = abstract(shapes_of(arrays), dtype)
         return {
-            name: jax.eval_shape(measured(network, training, source), params, inputs, x, y).shape
+            name: jax.eval_shape(measured(network, how, source), params, shared, x, y).shape
             for name, source in observables
         }
 
 
-def _abstract_params(network: Network, dtype: str, members: tuple[int, ...]) -> Any:
-    layers = jax.eval_shape(lambda: network.draw(jax.random.key(0), dtype))
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*members, *a.shape), dtype), layers)
+def abstract_params(network: Architecture, dtype: str, members: tuple[int, ...]) -> Any:
+    """The parameters of a group without their numbers."""
+    sizes = zip(network.widths[:-1], network.widths[1:], strict=True)
+    return tuple(
+        Layer(*(jax.ShapeDtypeStruct((*members, *shape), dtype) for shape in shapes))  # pyright: ignore
+        for shapes in (((n_out,), (n_out, n_in)) for n_in, n_out in sizes)
+    )
 
 
-def _numbers(first: int, size: int) -> np.ndarray:
+def member_numbers(first: int, size: int) -> np.ndarray:
+    """The numbers of a group of members, as random keys are folded with."""
     # A group may reach beyond the largest member; what wraps around is thrown away.
     return np.arange(first, first + size, dtype=np.uint64).astype(np.uint32)
 
@@ -139,7 +167,7 @@ def _numbers(first: int, size: int) -> np.ndarray:
 def _drawn_block(network: MLP, seed: int, number: int, size: int) -> Params:
     """The members number·size, … of which there are `size`."""
     with jax.enable_x64(True):
-        drawn = _draw(network, np.uint32(seed), _numbers(number * size, size))
+        drawn = _draw(network, np.uint32(seed), member_numbers(number * size, size))
         return jax.tree.map(np.asarray, drawn)
 
 

@@ -31,16 +31,53 @@ def sums_of(
         for run in runs
         if good[run[0]]
     ]
-    return functools.reduce(Moments.merge, parts) if parts else _nothing(flat.shape[1:], order)
+    return functools.reduce(Moments.merge, parts) if parts else no_sums(flat.shape[1:], order)
 
 
-def reshaped(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
-    """The estimate with the axes of the observable instead of one axis of components."""
+def no_sums(shape: tuple[int, ...], order: int) -> Moments:
+    """The sums over no members at all."""
+    powers = (shape, (*shape, shape[-1]))[:order]
+    sums = tuple(np.zeros((BATCHES, *power)) for power in powers)
+    return Moments(np.zeros(shape), np.zeros(BATCHES, np.int64), sums)
+
+
+def mean_estimate(moments: Moments, shape: tuple[int, ...]) -> Estimate:
+    """The mean in the `shape` of the observable; its error is NaN for fewer than three members."""
+    if _has_errors(moments):
+        return _reshaped(moments.mean(), shape)
+    count = moments.count
+    value = moments.origin + moments.sums[0].sum(axis=0) / count if count else np.nan
+    return _without_error(value, shape, count)
+
+
+def covariance_estimate(moments: Moments, shape: tuple[int, ...]) -> Estimate:
+    """The covariance of all pairs of entries at one moment, (time, …, …); NaN for one member."""
+    pairs = (*shape, *shape[1:])
+    if _has_errors(moments):
+        return _reshaped(moments.covariance(), pairs)
+    if moments.count < 2:
+        return _without_error(np.nan, pairs, moments.count)
+    total, square = (part.sum(axis=0) for part in moments.sums)
+    return _without_error(square - 0.5 * total[..., :, None] * total[..., None, :], pairs, 2)
+
+
+def mean_errors_together(moments: Moments) -> Float[np.ndarray, "time P P"]:
+    """The covariance matrix of the errors of the mean at every moment."""
+    if _has_errors(moments):
+        return moments.error_of_mean()
+    return np.full((*moments.origin.shape, moments.origin.shape[-1]), np.nan)
+
+
+def _has_errors(moments: Moments) -> bool:
+    """Whether two members are left without any one batch, as the jackknife needs."""
+    return moments.count - int(moments.counts.max()) >= 2
+
+
+def _reshaped(estimate: Estimate, shape: tuple[int, ...]) -> Estimate:
     value, error = estimate.value.reshape(shape), estimate.standard_error.reshape(shape)
     return Estimate(value, error, estimate.count)
 
 
-def _nothing(shape: tuple[int, ...], order: int) -> Moments:
-    powers = (shape, (*shape, shape[-1]))[:order]
-    sums = tuple(np.zeros((BATCHES, *power)) for power in powers)
-    return Moments(np.zeros(shape), np.zeros(BATCHES, np.int64), sums)
+def _without_error(value: np.ndarray | float, shape: tuple[int, ...], count: int) -> Estimate:
+    values = np.array(np.broadcast_to(np.reshape(value, shape if np.ndim(value) else ()), shape))
+    return Estimate(values, np.full(shape, np.nan), count)

@@ -23,6 +23,13 @@ Vector = Float[np.ndarray, " samples"]
 def kernel_target_alignment(kernel: Kernel, y: Vector) -> Alignment:
     """yᵀKy/(‖K‖‖y‖²) of the centred kernel and targets; null: targets shuffled.
 
+    **Arguments:**
+
+    - `kernel`: (M, M), symmetric.
+    - `y`: targets (M,).
+
+    **Returns:** `Alignment`.
+
     >>> y = np.array([1.0, 1.0, -1.0, -1.0])
     >>> found = kernel_target_alignment(np.outer(y, y) + np.eye(4), y)
     >>> round(found.value, 3), round(found.null.mean, 3)
@@ -42,6 +49,14 @@ def kernel_target_alignment(kernel: Kernel, y: Vector) -> Alignment:
 def residual_in_top(kernel: Kernel, residual: Vector, top: int) -> Alignment:
     """The share of ‖r‖² in the span of K's `top` leading eigenvectors; null top/M.
 
+    **Arguments:**
+
+    - `kernel`: (M, M), symmetric.
+    - `residual`: r, (M,).
+    - `top`: how many eigenvectors.
+
+    **Returns:** `Alignment`.
+
     >>> found = residual_in_top(np.diag([3.0, 2.0, 1.0, 0.5]), np.array([1.0, 1.0, 1.0, 1.0]), 1)
     >>> round(found.value, 3), round(found.null.mean, 3)
     (0.25, 0.25)
@@ -58,6 +73,13 @@ def residual_in_top(kernel: Kernel, residual: Vector, top: int) -> Alignment:
 def rayleigh_quotient(kernel: Kernel, residual: Vector) -> Alignment:
     """rᵀKr/(λ_max‖r‖²): how fast the residual shrinks, against the fastest; null tr K/(M λ_max).
 
+    **Arguments:**
+
+    - `kernel`: (M, M), symmetric.
+    - `residual`: r, (M,).
+
+    **Returns:** `Alignment`.
+
     >>> found = rayleigh_quotient(np.diag([3.0, 2.0, 1.0]), np.array([1.0, 0.0, 1.0]))
     >>> round(found.value, 3), round(found.null.mean, 3)
     (0.667, 0.667)
@@ -72,7 +94,10 @@ def rayleigh_quotient(kernel: Kernel, residual: Vector) -> Alignment:
 class ClassContrast:
     """Mean co-activation of pairs of one class and of two classes, per layer; `gap` = difference.
 
-    Shuffled labels give a gap of 0 on average; `gap_deviation` is its spread among shuffles.
+    **Arguments:**
+
+    - `same`, `different`: means of A_αβ over pairs of one class and of two.
+    - `gap_deviation`: the spread of their difference among shuffled labels, whose mean is 0.
     """
 
     same: Float[np.ndarray, " layer"]
@@ -94,7 +119,13 @@ def class_contrast(
 ) -> ClassContrast:
     """Averages of A_αβ over pairs α ≠ β of the same class and of different classes.
 
-    Cost: (1 + `shuffles`) passes over the overlaps.
+    **Arguments:**
+
+    - `overlaps`: A_αβ of every layer, from `coactivation`.
+    - `labels`: the class of each sample.
+    - `shuffles`, `seed`: how many shuffled labels give the spread, and their seed.
+
+    **Returns:** `ClassContrast`. Cost: (1 + `shuffles`) passes over the overlaps.
 
     >>> A = np.array([[[1.0, 0.8, 0.1], [0.8, 1.0, 0.2], [0.1, 0.2, 1.0]]])
     >>> found = class_contrast(A, np.array([0, 0, 1]))

@@ -20,8 +20,13 @@ from dynagram.observables.fields._transport import checked_layer, coactivation_p
 class MetricStatistics:
     """Measures of G_ℓ^αβ, one number per pair, each with what chance alone would give.
 
-    `coactive` is k = (Σd)²/Σd², for ReLU the number of units active for both samples. Pairs with
-    k = 0 have `effective_rank` 0 and no ratio or overlap: nan stands there, by design.
+    **Arguments:**
+
+    - `coactive`: k = (Σd)²/Σd², for ReLU the number of units active for both samples.
+    - `trace`: tr G.
+    - `effective_rank`, `gram_overlap`: as in `metric_statistics`; pairs with k = 0 have effective
+        rank 0 and no ratio or overlap: nan stands there, by design.
+    - `effective_rank_null`, `gram_overlap_null`: their nulls.
     """
 
     coactive: Float[np.ndarray, " pairs"]
@@ -41,13 +46,20 @@ def metric_statistics(fields: Fields, layer: int, alpha: object, beta: object) -
     """Effective rank of G_ℓ^αβ and its overlap with WᵀW for the pairs (α_p, β_p), ℓ = 1..L-1.
 
     `effective_rank` = (tr G)²/tr G², null k n/(n + k + 1) of k Gaussian rows in n dimensions.
-    `gram_overlap` = tr(G WᵀW)/(‖G‖‖WᵀW‖), null: k rows of the same W taken at random. Cost: n³
-    for H and n² per pair; memory n² and 2n per pair.
+    `gram_overlap` = tr(G WᵀW)/(‖G‖‖WᵀW‖), null: k rows of the same W taken at random.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
+    **Arguments:**
+
+    - `fields`: those of a network.
+    - `layer`: ℓ.
+    - `alpha`, `beta`: the samples of each pair.
+
+    **Returns:** `MetricStatistics`. Cost: n³ for H and n² per pair; memory n² and 2n per pair.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
     >>> W = [np.eye(2), np.array([[1.0, 1.0], [-1.0, 2.0]])]
-    >>> found = fields(*fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> both = metric_statistics(found, 1, [0, 0], [0, 1])
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> both = metric_statistics(state, 1, [0, 0], [0, 1])
     >>> both.coactive.tolist(), both.trace.tolist(), both.effective_rank.round(3).tolist()
     ([2.0, 1.0], [7.0, 2.0], [1.581, 1.0])
     """
@@ -73,6 +85,13 @@ def metric_statistics(fields: Fields, layer: int, alpha: object, beta: object) -
 
 def gaussian_effective_rank(k: Float[np.ndarray, " pairs"], n: int) -> Float[np.ndarray, " pairs"]:
     """k n/(n + k + 1): E[tr G]²/E[tr G²] of k Gaussian rows in n dimensions.
+
+    **Arguments:**
+
+    - `k`: numbers of rows.
+    - `n`: the dimension.
+
+    **Returns:** one number for each k.
 
     >>> gaussian_effective_rank(np.array([0.0, 1.0, 64.0]), 256).round(2).tolist()
     [0.0, 0.99, 51.04]

@@ -22,7 +22,12 @@ _DENSE_BYTES = 2**30
 
 
 class FieldOperator(ABC):
-    """A batch of linear maps of R^size, one per pair, known by their action."""
+    """A batch of linear maps of R^size, one per pair, known by their action.
+
+    **Arguments:**
+
+    - `count`, `size`, `dtype`: the number of pairs, the dimension, and the type of the numbers.
+    """
 
     count: int
     size: int

@@ -19,11 +19,18 @@ Overlaps = Float[np.ndarray, "layer rows columns"]
 
 
 def activation_overlaps(fields: Fields, others: Fields | None = None) -> Overlaps:
-    """Q^(ℓ)_αβ = u_ℓ^α·u_ℓ^β/N, ℓ = 0..L (14), (155). Cost: M² Σ n_ℓ multiply-adds.
+    """Q^(ℓ)_αβ = u_ℓ^α·u_ℓ^β/N, ℓ = 0..L (14), (155).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, -2.0]]))
-    >>> activation_overlaps(found).tolist()
+    **Arguments:**
+
+    - `fields`: those of the rows.
+    - `others`: those of the columns; the same as the rows without.
+
+    **Returns:** [ℓ, α, β], ℓ = 0..L. Cost: M² Σ n_ℓ multiply-adds.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, -2.0]]))
+    >>> activation_overlaps(state).tolist()
     [[[5.0, -1.0], [-1.0, 2.0]], [[5.0, 0.0], [0.0, 0.0]]]
     """
     return _grams(fields.u, (others or fields).u, fields.N)
@@ -32,9 +39,16 @@ def activation_overlaps(fields: Fields, others: Fields | None = None) -> Overlap
 def conjugate_correlators(fields: Fields, others: Fields | None = None) -> Overlaps:
     """S^(ℓ)_αβ = z_ℓ^α·z_ℓ^β/N, ℓ = 1..L (160), (173); S^(L) = A^(L) for a readout of ±1.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
-    >>> conjugate_correlators(found).tolist()
+    **Arguments:**
+
+    - `fields`: those of the rows.
+    - `others`: those of the columns; the same as the rows without.
+
+    **Returns:** [ℓ-1, α, β], ℓ = 1..L.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
+    >>> conjugate_correlators(state).tolist()
     [[[1.0, 0.5], [0.5, 0.5]]]
     """
     return _grams(fields.z, (others or fields).z, fields.N)
@@ -45,9 +59,16 @@ def coactivation(fields: Fields, others: Fields | None = None) -> Overlaps:
 
     Untrained ReLU layers without biases give 1/2 − θ/2π for inputs at the angle θ, on average.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
-    >>> coactivation(found).tolist()
+    **Arguments:**
+
+    - `fields`: those of the rows.
+    - `others`: those of the columns; the same as the rows without.
+
+    **Returns:** [ℓ-1, α, β], ℓ = 1..L.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
+    >>> coactivation(state).tolist()
     [[[1.0, 0.5], [0.5, 0.5]]]
     """
     pairs = zip(fields.a, (others or fields).a, strict=True)
@@ -60,9 +81,16 @@ def kernel_terms(fields: Fields, others: Fields | None = None) -> Overlaps:
     The last term is 0 when the readout is fixed. With the learning rates of the network it is
     (λ_W/n_{ℓ-1} Q^(ℓ-1) + λ_b/N) ⊙ S^(ℓ): what `ntk_terms` gives, here also for two sets.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
-    >>> kernel_terms(found).tolist()
+    **Arguments:**
+
+    - `fields`: those of the rows.
+    - `others`: those of the columns; the same as the rows without.
+
+    **Returns:** [ℓ-1, α, β], ℓ = 1..L+1.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
+    >>> kernel_terms(state).tolist()
     [[[5.0, 0.5], [0.5, 1.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
     correlators = conjugate_correlators(fields, others)
@@ -76,9 +104,16 @@ def collective_kernel(
 ) -> Float[np.ndarray, "rows columns"]:
     """K_αβ = Σ_ℓ Q^(ℓ-1)_αβ S^(ℓ)_αβ (172): by how much a step on β moves the output for α.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
-    >>> collective_kernel(found).tolist()
+    **Arguments:**
+
+    - `fields`: those of the rows.
+    - `others`: those of the columns; the same as the rows without.
+
+    **Returns:** [α, β].
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0], [0.0, 2.0]]))
+    >>> collective_kernel(state).tolist()
     [[5.0, 0.5], [0.5, 1.0]]
     """
     return kernel_terms(fields, others).sum(axis=0)
@@ -86,6 +121,12 @@ def collective_kernel(
 
 def layer_shares(terms: Overlaps) -> Float[np.ndarray, " layer"]:
     """tr of each layer's term over tr K: which layer does how much of the first step.
+
+    **Arguments:**
+
+    - `terms`: from `kernel_terms`.
+
+    **Returns:** one number per layer, with the sum 1.
 
     >>> layer_shares(np.stack([np.eye(3), 3 * np.eye(3)])).tolist()
     [0.25, 0.75]

@@ -25,6 +25,13 @@ class Pullback(FieldOperator):
     """𝒫_ℓ^αβ[X] for the pairs (α_p, β_p), given X on layer ℓ+1 for the same pairs (184).
 
     One application costs two products with W^(ℓ+1) beside that of X.
+
+    **Arguments:**
+
+    - `fields`: those of a network.
+    - `layer`: ℓ.
+    - `alpha`, `beta`: the samples of each pair.
+    - `inner`: X.
     """
 
     def __init__(
@@ -65,10 +72,15 @@ class CollectiveTransport(FieldOperator):
     Σ_β is taken before going down, so one application costs M n² per layer and M² n per layer,
     not M² n². `apply_fields` takes and gives arrays (M, n_ℓ).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
+    **Arguments:**
+
+    - `fields`: those of a network with a fixed readout.
+    - `layer`: ℓ.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
     >>> W = [np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 1.0], [-1.0, 2.0]])]
-    >>> found = fields(*fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> CollectiveTransport(found, 1).apply_fields(np.eye(2)).tolist()      # S^(2) = A^(2)
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> CollectiveTransport(state, 1).apply_fields(np.eye(2)).tolist()      # S^(2) = A^(2)
     [[1.0, 0.5], [0.5, 0.5]]
     """
 
@@ -114,10 +126,18 @@ class CollectiveTransport(FieldOperator):
 def pullback_metric(fields: Fields, layer: int, alpha: object, beta: object) -> Pullback:
     """G_ℓ^αβ = 𝒫_ℓ^αβ[1] for the pairs (α_p, β_p), ℓ = 1..L-1 (165), (188).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
+    **Arguments:**
+
+    - `fields`: those of a network.
+    - `layer`: ℓ.
+    - `alpha`, `beta`: the samples of each pair.
+
+    **Returns:** an operator, which `dense()` turns into matrices.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
     >>> W = [np.eye(2), np.array([[1.0, 1.0], [-1.0, 2.0]])]
-    >>> found = fields(*fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> pullback_metric(found, 1, [0, 0], [0, 1]).dense().tolist()
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> pullback_metric(state, 1, [0, 0], [0, 1]).dense().tolist()
     [[[2.0, -1.0], [-1.0, 5.0]], [[1.0, 1.0], [1.0, 1.0]]]
     """
     first, second = checked_pairs(fields, alpha, beta)
@@ -129,13 +149,19 @@ def pullback_metric(fields: Fields, layer: int, alpha: object, beta: object) -> 
 def transport_operator(fields: Fields, layer: int, alpha: object, beta: object) -> FieldOperator:
     """𝓜_ℓ^αβ for the pairs (α_p, β_p), ℓ = 1..L-1, by the recursion (186), (187).
 
-    One application costs 2(L-1-ℓ) products of a vector with a weight matrix. For the sum over β
-    of (185) `CollectiveTransport` is cheaper by a factor M.
+    **Arguments:**
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
+    - `fields`: those of a network.
+    - `layer`: ℓ.
+    - `alpha`, `beta`: the samples of each pair.
+
+    **Returns:** an operator. One application costs 2(L-1-ℓ) products of a vector with a weight
+    matrix; for the sum over β of (185) `CollectiveTransport` is cheaper by a factor M.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
     >>> W = [np.eye(2), np.array([[1.0, 1.0], [-1.0, 2.0]]), np.ones((2, 2))]
-    >>> found = fields(*fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> transport_operator(found, 1, [0], [1]).dense().tolist()    # S^(2) 1 + S^(3) G_1 (189)
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> transport_operator(state, 1, [0], [1]).dense().tolist()    # S^(2) 1 + S^(3) G_1 (189)
     [[[3.0, 1.0], [1.0, 3.0]]]
     """
     check_fixed_readout(fields.network, "the transport operator")
@@ -156,9 +182,17 @@ def coactivation_projector(
 ) -> Float[np.ndarray, "pairs n"]:
     """The diagonals of D_ℓ^αβ = diag(a_{ℓ+1}^α ⊙ a_{ℓ+1}^β), of length n_{ℓ+1} (20).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2), np.eye(2)]), np.array([[2.0, 3.0], [1.0, 0.0]]))
-    >>> coactivation_projector(found, 1, [0], [1]).tolist()
+    **Arguments:**
+
+    - `fields`: those of a network.
+    - `layer`: ℓ.
+    - `alpha`, `beta`: the samples of each pair.
+
+    **Returns:** a diagonal for each pair.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2), np.eye(2)]), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> coactivation_projector(state, 1, [0], [1]).tolist()
     [[1.0, 0.0]]
     """
     first, second = checked_pairs(fields, alpha, beta)

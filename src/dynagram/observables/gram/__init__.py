@@ -1,1 +1,62 @@
-"""Weight Gram matrices, virtual covariance, target linearity, gradient outer products."""
+"""The weight Gram matrix WᵀW of a layer, what moves it, and what features say about targets."""
+
+from dynagram.observables.gram._agop import (
+    FeatureAnsatz,
+    agop,
+    backward_covariances,
+    feature_ansatz,
+    function_agop,
+)
+from dynagram.observables.gram._factor import FeatureFactor
+from dynagram.observables.gram._gram import (
+    effective_rank,
+    feature_learning_residual,
+    gram_similarity,
+    unfold_features,
+    unfold_weights,
+    weight_gram,
+)
+from dynagram.observables.gram._linearity import (
+    Linearity,
+    TrivialLinearityWarning,
+    held_out_linearity,
+    one_hot,
+    target_linearity,
+)
+from dynagram.observables.gram._surrogate import Surrogate, target_surrogate
+from dynagram.observables.gram._virtual_covariance import (
+    GramLaw,
+    GramRecord,
+    GramTracker,
+    gram_law,
+    stationarity,
+    virtual_covariance,
+)
+
+__all__ = [
+    "FeatureAnsatz",
+    "FeatureFactor",
+    "GramLaw",
+    "GramRecord",
+    "GramTracker",
+    "Linearity",
+    "Surrogate",
+    "TrivialLinearityWarning",
+    "agop",
+    "backward_covariances",
+    "effective_rank",
+    "feature_ansatz",
+    "feature_learning_residual",
+    "function_agop",
+    "gram_law",
+    "gram_similarity",
+    "held_out_linearity",
+    "one_hot",
+    "stationarity",
+    "target_linearity",
+    "target_surrogate",
+    "unfold_features",
+    "unfold_weights",
+    "virtual_covariance",
+    "weight_gram",
+]

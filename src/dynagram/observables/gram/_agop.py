@@ -18,32 +18,38 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables._nulls import Alignment, Null
-from dynagram.observables.tangents._signals import check_differentiable, gradients
+from dynagram.observables.tangents._signals import check_differentiable, network_gradients
 
 _ROTATIONS = 16
 _NUMBERS_AT_ONCE = 2**24
 
 
-def backward_covariances(
-    network: MLP, params: Params, x: np.ndarray
-) -> tuple[Float[np.ndarray, "n_l n_l"], ...]:
-    """S^(ℓ) = (1/M) Σ_a J^(ℓ)_aᵀ J^(ℓ)_a for ℓ = 1..L, from the rows of `x`, in batches.
+@takes_model
+def backward_covariances(model: Model, x: np.ndarray) -> tuple[Float[np.ndarray, "n_l n_l"], ...]:
+    """S^(ℓ) = (1/M) Σ_a J^(ℓ)_aᵀ J^(ℓ)_a of every layer, in batches.
 
-    The last is the unit matrix. Cost per sample and layer n_L n_ℓ (n_ℓ + n_{ℓ-1}); memory of a
-    batch 2²⁴ numbers.
+    **Arguments:**
 
-    >>> net = MLP([2, 3, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> S = backward_covariances(net, net.draw(jax.random.key(0)), np.ones((5, 2)))
+    - `model`: the network and its weights.
+    - `x`: inputs (M, n_0), one per row.
+
+    **Returns:** S^(1), …, S^(L), the last the unit matrix. Cost per sample and layer
+    n_L n_ℓ (n_ℓ + n_{ℓ-1}); memory of a batch 2²⁴ numbers.
+
+    >>> from dynagram.networks import MLP
+    >>> S = backward_covariances(MLP([2, 3, 1], "relu", 0.0, 2.0).init(seed=0), np.ones((5, 2)))
     >>> [s.shape for s in S], float(S[-1][0, 0])
     ([(3, 3), (1, 1)], 1.0)
     """
+    network = model.network
     check_differentiable(network, 1, "the gradient of the output")
     rows = max(1, _NUMBERS_AT_ONCE // (network.widths[-1] * sum(network.widths)))
     totals = [np.zeros((n, n)) for n in network.widths[1:]]
     for start in range(0, len(x), rows):
-        J = _jacobians(network, params, x[start : start + rows])
+        J = _jacobians(network, model.params, x[start : start + rows])
         for total, of_layer in zip(totals, J, strict=True):
             flat = np.asarray(of_layer, dtype=np.float64).reshape(-1, of_layer.shape[-1])
             total += flat.T @ flat
@@ -51,28 +57,44 @@ def backward_covariances(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _jacobians(network: MLP, params: Params, x: ArrayLike) -> tuple[Array, ...]:
-    return gradients(network, params, x).J
+def _jacobians(network: Architecture, params: Params, x: ArrayLike) -> tuple[Array, ...]:
+    return network_gradients(network, params, x).J
 
 
-def agop(network: MLP, params: Params, x: np.ndarray) -> tuple[Float[np.ndarray, "n n"], ...]:
-    """AGOP of the inputs of every layer ℓ = 1..L, each (n_{ℓ-1}, n_{ℓ-1}); the first is that of x.
+@takes_model
+def agop(model: Model, x: np.ndarray) -> tuple[Float[np.ndarray, "n n"], ...]:
+    """AGOP of what enters every weight matrix, the first being that of the inputs.
 
-    >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=2.0)
-    >>> params = net.draw(jax.random.key(0))
-    >>> slope = np.asarray(params[1].W @ params[0].W)
-    >>> bool(np.allclose(agop(net, params, np.ones((5, 2)))[0], slope.T @ slope))
+    **Arguments:**
+
+    - `model`: the network and its weights.
+    - `x`: inputs (M, n_0), one per row.
+
+    **Returns:** one matrix (n_{ℓ-1}, n_{ℓ-1}) for each ℓ = 1..L; cost as `backward_covariances`.
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 1], "linear", C_b=0.0, C_W=2.0).init(seed=0)
+    >>> slope = np.asarray(model.params[1].W @ model.params[0].W)
+    >>> bool(np.allclose(agop(model, np.ones((5, 2)))[0], slope.T @ slope))
     True
     """
-    weights = [np.asarray(layer.W, dtype=np.float64) for layer in params]
-    covariances = backward_covariances(network, params, x)
+    weights = [np.asarray(layer.W, dtype=np.float64) for layer in model.params]
+    covariances = backward_covariances(model, x)
     return tuple(W.T @ S @ W for W, S in zip(weights, covariances, strict=True))
 
 
 def function_agop(
     function: Callable[[Array], Array], x: Float[np.ndarray, "samples n"], *, batch: int = 64
 ) -> Float[np.ndarray, "n n"]:
-    """AGOP of any JAX function of one input vector, f(x_a) → (outputs,), over the rows of `x`.
+    """AGOP of any JAX function of one input vector.
+
+    **Arguments:**
+
+    - `function`: f(x_a) → (outputs,).
+    - `x`: inputs (M, n), one per row.
+    - `batch`: how many rows at a time.
+
+    **Returns:** (n, n).
 
     >>> function_agop(lambda v: jnp.array([v[0] * v[1]]), np.array([[1.0, 2.0]])).tolist()
     [[4.0, 2.0], [2.0, 1.0]]
@@ -92,7 +114,12 @@ def function_agop(
 
 @dataclass(frozen=True)
 class FeatureAnsatz:
-    """Correlation of the entries, as published, and cosine, of WᵀW with AGOP^(1/2)."""
+    """Correlation of the entries, as published, and cosine, of WᵀW with AGOP^(1/2).
+
+    **Arguments:**
+
+    - `pearson`, `cosine`: both with their null.
+    """
 
     pearson: Alignment
     cosine: Alignment
@@ -101,11 +128,19 @@ class FeatureAnsatz:
 def feature_ansatz(
     W: Float[np.ndarray, "n_out n_in"], S: Float[np.ndarray, "n_out n_out"], *, seed: int = 0
 ) -> FeatureAnsatz:
-    """How well WᵀW ∝ (WᵀSW)^(1/2) holds, S from `backward_covariances`; with its null.
+    """How well WᵀW ∝ (WᵀSW)^(1/2) holds, with its null.
 
     The null, mean and deviation over 16 draws, replaces S by QSQᵀ with uniformly random rotations
     Q: gradients of the same sizes that know nothing of this layer's weights. Untrained weights
-    are close to it, and it is far from 0. Cost 17·(n_out³ + n_in³).
+    are close to it, and it is far from 0.
+
+    **Arguments:**
+
+    - `W`: the weight matrix of a layer.
+    - `S`: that of the layer from `backward_covariances`.
+    - `seed`: of the rotations.
+
+    **Returns:** `FeatureAnsatz`. Cost 17·(n_out³ + n_in³).
 
     >>> W = np.diag([2.0, 1.0, 0.5])
     >>> round(feature_ansatz(W, W @ W).cosine.value, 6)          # AGOP = 𝒢²: the ansatz is exact
@@ -115,14 +150,15 @@ def feature_ansatz(
         raise InvalidValueError("shape of S", S.shape, f"expected {(W.shape[0],) * 2}")
     gram = W.T @ W
     rng = np.random.default_rng(seed)
-    found = _similarities(gram, W.T @ S @ W)
+    similarities = _similarities(gram, W.T @ S @ W)
     turned = []
     for _ in range(_ROTATIONS):
         Q = random_rotation(W.shape[0], rng)
         turned.append(_similarities(gram, W.T @ (Q @ S @ Q.T) @ W))
     means, deviations = np.mean(turned, axis=0), np.std(turned, axis=0, ddof=1)
     pearson, cosine = (
-        Alignment(float(found[k]), Null(float(means[k]), float(deviations[k]))) for k in (0, 1)
+        Alignment(float(similarities[k]), Null(float(means[k]), float(deviations[k])))
+        for k in (0, 1)
     )
     return FeatureAnsatz(pearson, cosine)
 

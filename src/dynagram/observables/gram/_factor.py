@@ -19,6 +19,8 @@ class FeatureFactor:
 
     Cost per batch of m rows: 2 (m + p) p² with p = 1 + features + targets; memory 16 p² bytes.
 
+    **Arguments:** none; `FeatureFactor.of(h, y)` is the factor of one batch.
+
     >>> factor = FeatureFactor()
     >>> for rows in np.split(np.arange(12.0).reshape(6, 2) ** 2, 3):
     ...     factor.add(rows, rows[:, :1] - 1.0)

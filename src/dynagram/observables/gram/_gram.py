@@ -18,7 +18,12 @@ from dynagram.observables._nulls import Alignment, normalised, rotation_overlap,
 def weight_gram(W: Float[np.ndarray, "n_out ..."]) -> Float[np.ndarray, "n_in n_in"]:
     """𝒢 = WᵀW in float64; a convolution (out, in, k, k) is unfolded first.
 
-    Cost: n_out n_in² multiply-adds; memory 8 n_in² bytes, so 0.8 GB at n_in = 10 000.
+    **Arguments:**
+
+    - `W`: (n_out, n_in), or a convolution.
+
+    **Returns:** (n_in, n_in). Cost: n_out n_in² multiply-adds; memory 8 n_in² bytes, so 0.8 GB at
+    n_in = 10 000.
 
     >>> weight_gram(np.array([[1.0, 2.0], [0.0, 1.0]])).tolist()
     [[1.0, 2.0], [2.0, 5.0]]
@@ -29,6 +34,12 @@ def weight_gram(W: Float[np.ndarray, "n_out ..."]) -> Float[np.ndarray, "n_in n_
 
 def unfold_weights(W: Float[np.ndarray, "n_out ..."]) -> Float[np.ndarray, "n_out n_in"]:
     """(out, in, k, …) as the matrix (out, in·k·…) in float64; a matrix stays itself.
+
+    **Arguments:**
+
+    - `W`: the weights of a layer.
+
+    **Returns:** (n_out, n_in).
 
     >>> unfold_weights(np.zeros((8, 3, 5, 5))).shape
     (8, 75)
@@ -47,7 +58,12 @@ def unfold_features(
 ) -> Float[np.ndarray, "rows n_in"]:
     """The patches a convolution sees, one per row, in the order of `unfold_weights`.
 
-    Rows run over samples, then over positions by lines; zeros pad. Memory: k² times the images.
+    **Arguments:**
+
+    - `images`: (samples, channels, height, width).
+    - `kernel`, `stride`, `padding`: of the convolution; zeros pad.
+
+    **Returns:** rows over samples, then over positions by lines. Memory: k² times the images.
 
     >>> image = np.arange(9.0).reshape(1, 1, 3, 3)
     >>> unfold_features(image, (2, 2)).tolist()
@@ -78,6 +94,13 @@ def feature_learning_residual(
     A number of order 1 says that they do not: a mean loss against a summed one, dropout or batch
     normalisation in another mode, weights used more than once, a step taken in between.
 
+    **Arguments:**
+
+    - `W`, `gradient`: weights and ∂𝓛/∂W.
+    - `h`, `g`: features and their gradients, a sample a row.
+
+    **Returns:** one number.
+
     >>> W, h, delta = np.eye(2), np.array([[1.0, 2.0]]), np.array([[0.5, -1.0]])
     >>> feature_learning_residual(W, delta.T @ h, h, delta @ W)
     0.0
@@ -93,6 +116,12 @@ def feature_learning_residual(
 def effective_rank(eigenvalues: Float[np.ndarray, " n"]) -> float:
     """(Σλ)²/Σλ²: n when all eigenvalues are equal, 1 when one holds everything.
 
+    **Arguments:**
+
+    - `eigenvalues`: of a symmetric matrix.
+
+    **Returns:** one number; 0 where all are 0.
+
     >>> effective_rank(np.array([1.0, 1.0, 0.0]))
     2.0
     """
@@ -105,6 +134,12 @@ def gram_similarity(first: Float[np.ndarray, "n n"], second: Float[np.ndarray, "
 
     Positive matrices always have a positive cosine: the null keeps the eigenvalues of
     both and turns one of them at random, and its mean is tr A tr B/(n‖A‖‖B‖).
+
+    **Arguments:**
+
+    - `first`, `second`: symmetric, of one size.
+
+    **Returns:** `Alignment`.
 
     >>> found = gram_similarity(np.diag([3.0, 1.0, 0.0]), np.diag([1.0, 0.0, 0.0]))
     >>> round(found.value, 4), round(found.null.mean, 4), round(found.score, 2)

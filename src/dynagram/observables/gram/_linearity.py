@@ -28,16 +28,24 @@ _NULL_DRAWS = 24
 
 
 class TrivialLinearityWarning(UserWarning):
-    """An in-sample score that independent targets would reach as well."""
+    """An in-sample score that independent targets would reach as well.
+
+    **Arguments:** the message.
+    """
 
 
 @dataclass(frozen=True)
 class Linearity:
     """A target linearity, and what independent targets give at this size.
 
-    `rank` is that of the centred features; `samples` were fitted, `scored` were scored. `trivial`:
-    the null is above 0.9, so that the score cannot tell. `penalty` is the ridge λ of a held-out
-    score, relative to the largest squared singular value; infinite where the mean did best.
+    **Arguments:**
+
+    - `score`, `null`: R², and what independent targets give.
+    - `rank`: that of the centred features.
+    - `samples`, `scored`: how many were fitted and how many scored.
+    - `trivial`: the null is above 0.9, so that the score cannot tell.
+    - `penalty`: the ridge λ of a held-out score, relative to the largest squared singular value;
+        infinite where the mean did best.
     """
 
     score: float
@@ -56,6 +64,13 @@ class Linearity:
 
 def one_hot(labels: np.ndarray, classes: int | None = None) -> np.ndarray:
     """Integer labels 0..C−1 as rows of the unit matrix, (samples, C).
+
+    **Arguments:**
+
+    - `labels`: one integer per sample.
+    - `classes`: C; the largest label and one without.
+
+    **Returns:** (samples, C).
 
     >>> one_hot(np.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -82,9 +97,15 @@ def check_labels(labels: np.ndarray) -> Int[np.ndarray, " samples"]:
 def target_linearity(h: np.ndarray | FeatureFactor, y: np.ndarray | None = None) -> Linearity:
     """TL on the samples it is fitted to, with its null p/(M−1); warns where that is near 1.
 
-    `h` is (samples, n) and `y` (samples, C), or `h` a `FeatureFactor` fed by batches. Directions
-    below 1e-13 of the largest singular value count as zero, so dead and repeated units do no
-    harm. Cost 2·samples·n² + O(n³). The null's deviation is exact up to relative order 1/M.
+    Directions below 1e-13 of the largest singular value count as zero, so dead and repeated units
+    do no harm. The null's deviation is exact up to relative order 1/M.
+
+    **Arguments:**
+
+    - `h`: features (samples, n), or a `FeatureFactor` fed by batches.
+    - `y`: targets (samples, C), left out with a `FeatureFactor`.
+
+    **Returns:** `Linearity`. Cost 2·samples·n² + O(n³).
 
     >>> h = np.random.default_rng(0).normal(size=(200, 20))
     >>> linear = target_linearity(h, h @ np.ones(20) + 3.0)
@@ -124,7 +145,14 @@ def held_out_linearity(
     The reference of the R² is the mean of the scored targets, so that a read-out which learnt
     nothing is at about −(1/M + 1/m), not at 0. The null is measured: 24 sets of Gaussian targets
     with the covariance of `y` (from `seed`), fitted like `y` and scored on the true test targets.
-    Cost as for `target_linearity`, and 24·60·n·C for the null.
+
+    **Arguments:**
+
+    - `h`, `y`: what is fitted, as for `target_linearity`.
+    - `h_test`, `y_test`: what is scored, likewise.
+    - `seed`: of the null.
+
+    **Returns:** `Linearity`. Cost as for `target_linearity`, and 24·60·n·C for the null.
 
     >>> rng = np.random.default_rng(0)
     >>> h = rng.normal(size=(300, 40))

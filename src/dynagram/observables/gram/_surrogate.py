@@ -20,8 +20,14 @@ from dynagram.observables.gram._factor import FeatureFactor, as_factor
 
 @dataclass(frozen=True)
 class Surrogate:
-    """`value` is tr(Ycᵀ H 𝒢 Hᵀ Yc)/(C ‖HWᵀ‖²), extensive in the samples; `alignment` is the cosine
-    of Hc 𝒢 Hcᵀ and YcYcᵀ, whose mean over shuffled targets, tr tr/((M−1)‖ ‖‖ ‖), is exact."""
+    """How well a layer's metric makes the targets linear in its features.
+
+    **Arguments:**
+
+    - `value`: tr(Ycᵀ H 𝒢 Hᵀ Yc)/(C ‖HWᵀ‖²), extensive in the samples.
+    - `alignment`: the cosine of Hc 𝒢 Hcᵀ and YcYcᵀ, whose mean over shuffled targets,
+        tr tr/((M−1)‖ ‖‖ ‖), is exact.
+    """
 
     value: float
     alignment: Alignment
@@ -34,9 +40,15 @@ def target_surrogate(
 ) -> Surrogate:
     """Surrogate and kernel–target alignment of the layer with weights W and input features `h`.
 
-    `h` is (samples, n_in) with `y` (samples, C), or a `FeatureFactor` fed by batches. The kernel
-    on the samples is never formed: all is in (n_out, n_out) and (n_out, C) products. The null's
-    deviation is exact up to relative order 1/M.
+    The kernel on the samples is never formed: all is in (n_out, n_out) and (n_out, C) products. The
+    null's deviation is exact up to relative order 1/M.
+
+    **Arguments:**
+
+    - `W`: weights of the layer.
+    - `h`, `y`: its input features and the targets, as for `target_linearity`.
+
+    **Returns:** `Surrogate`.
 
     >>> h = np.random.default_rng(0).normal(size=(400, 4))
     >>> y = h[:, :1]

@@ -23,7 +23,14 @@ from dynagram.observables.gram._gram import check_pair, check_rows, gram_similar
 def virtual_covariance(
     h: Float[np.ndarray, "rows n_in"], g: Float[np.ndarray, "rows n_in"], eta: float
 ) -> Float[np.ndarray, "n_in n_in"]:
-    """VC = −η (gᵀH + Hᵀg) + η² gᵀg of one step, summed over the rows; cost 3·rows·n_in².
+    """VC = −η (gᵀH + Hᵀg) + η² gᵀg of one step, summed over the rows.
+
+    **Arguments:**
+
+    - `h`, `g`: features and their gradients, a sample a row.
+    - `eta`: η.
+
+    **Returns:** (n_in, n_in). Cost 3·rows·n_in².
 
     >>> virtual_covariance(np.array([[1.0, 0.0]]), np.array([[0.0, -2.0]]), 0.5).tolist()
     [[0.0, 1.0], [1.0, 1.0]]
@@ -64,7 +71,12 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class GramLaw:
-    """The terms of the Gram's change in one gradient step; they add up to `total`."""
+    """The terms of the Gram's change in one gradient step; they add up to `total`.
+
+    **Arguments:**
+
+    - `virtual`, `remainder`, `decay`: as in `gram_law`.
+    """
 
     virtual: Float[np.ndarray, "n_in n_in"]
     remainder: Float[np.ndarray, "n_in n_in"]
@@ -90,6 +102,15 @@ def gram_law(
     `virtual` is VC; `remainder` is η²(∂Wᵀ∂W − gᵀg), the O(η²) by which the Gram does not follow
     it; `decay` holds all terms with the decoupled weight decay.
 
+    **Arguments:**
+
+    - `W`, `gradient`: weights and ∂𝓛/∂W before the step.
+    - `h`, `g`: features and their gradients, a sample a row.
+    - `eta`: η.
+    - `weight_decay`: λ, decoupled.
+
+    **Returns:** `GramLaw`.
+
     >>> W, h, delta = np.array([[2.0]]), np.array([[1.0]]), np.array([[0.5]])
     >>> law = gram_law(W, delta.T @ h, h, delta @ W, 0.1)
     >>> round(float(law.total[0, 0]), 12) == round((2.0 - 0.05) ** 2 - 4.0, 12)
@@ -110,8 +131,13 @@ def gram_law(
 class GramRecord:
     """A run up to now: Σ_t VC_t, the Gram's change, and what the first says of the second.
 
-    `remainder` is ‖change − Σ VC‖/‖change‖, of order η for gradient descent over a fixed time;
-    `explained` is the R² of the entries of the change when they are predicted by Σ VC.
+    **Arguments:**
+
+    - `steps`: how many were taken.
+    - `virtual`, `change`: Σ_t VC_t and the change of the Gram.
+    - `cosine`, `pearson`: of the two, the first with its null.
+    - `remainder`: ‖change − Σ VC‖/‖change‖, of order η for gradient descent over a fixed time.
+    - `explained`: the R² of the entries of the change when they are predicted by Σ VC.
     """
 
     steps: int
@@ -129,6 +155,10 @@ class GramTracker:
     `add` takes the features and gradients of a batch before the step, several times for several
     batches; `step` closes the step at rate η. `record(W)` compares the sum with the change of
     the Gram since the start, whatever optimiser made it. Cost per step 2·rows·n_in².
+
+    **Arguments:**
+
+    - `W`: the weights at the start.
 
     >>> W, h = np.array([[1.0, 0.5]]), np.array([[1.0, -1.0], [0.5, 2.0]])
     >>> tracker = GramTracker(W)
@@ -194,6 +224,12 @@ def stationarity(
     mean 0, deviation √2 ‖∂W 𝒢 Wᵀ‖/(‖𝒢‖ √(‖W‖²‖∂W‖² + ‖∂W Wᵀ‖²)), the spread of the
     denominator left out. An untrained network need not be at it: its random outputs are errors
     of their own, which the gradient shrinks.
+
+    **Arguments:**
+
+    - `W`, `gradient`: weights and ∂𝓛/∂W.
+
+    **Returns:** `Alignment`.
 
     >>> W = np.diag([2.0, 1.0])
     >>> round(stationarity(W, -0.1 * W).value, 6)              # at rest with λ = 0.1

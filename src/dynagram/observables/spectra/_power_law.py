@@ -24,9 +24,14 @@ _SYNTHETIC = 100
 class PowerLaw:
     """A fitted tail: exponent α ± its standard error, where it starts, how many values it holds.
 
-    `distance` is the Kolmogorov–Smirnov distance; `p_value` (None if not asked for) is small
-    where the tail is no power law. It takes the values as independent, which eigenvalues are not:
-    they repel each other, so a passed test is weak evidence and needs a null beside it.
+    **Arguments:**
+
+    - `exponent`, `error`: α and its standard error.
+    - `start`, `tail`: x_min, and how many values lie above it.
+    - `distance`: the Kolmogorov–Smirnov distance.
+    - `p_value`: small where the tail is no power law; None if not asked for. It takes the values as
+        independent, which eigenvalues are not: they repel each other, so a passed test is weak
+        evidence and needs a null beside it.
     """
 
     exponent: float
@@ -43,9 +48,15 @@ class PowerLaw:
 
 
 def fit_power_law(values: Float[np.ndarray, " n"], *, test: bool = True, seed: int = 0) -> PowerLaw:
-    """The best power-law tail of at least 10 positive `values`; `test` computes the p-value.
+    """The best power-law tail of a sample.
 
-    Cost: 64·n for the fit and 100 times that for the p-value, resolved to 0.01.
+    **Arguments:**
+
+    - `values`: at least 10, positive.
+    - `test`, `seed`: whether to compute the p-value, and its seed.
+
+    **Returns:** `PowerLaw`. Cost: 64·n for the fit and 100 times that for the p-value, resolved to
+    0.01.
 
     >>> x = (1.0 - np.random.default_rng(0).random(2000)) ** (-1 / 1.5)       # α = 2.5 from 1 on
     >>> law = fit_power_law(x)

@@ -21,6 +21,12 @@ _GRID = 4001
 def marchenko_pastur_edges(ratio: float) -> tuple[float, float]:
     """(1∓√q)², the ends of the spectrum of WᵀW/(N s²) at q = min/max of the sizes.
 
+    **Arguments:**
+
+    - `ratio`: q, in (0, 1].
+
+    **Returns:** lower and upper edge.
+
     >>> marchenko_pastur_edges(0.25)
     (0.25, 2.25)
     """
@@ -33,6 +39,13 @@ def marchenko_pastur_density(
     values: Float[np.ndarray, " k"], ratio: float
 ) -> Float[np.ndarray, " k"]:
     """The density of the nonzero eigenvalues; 0 outside the edges.
+
+    **Arguments:**
+
+    - `values`: where.
+    - `ratio`: q, in (0, 1].
+
+    **Returns:** one number for each value.
 
     >>> marchenko_pastur_density(np.array([0.1, 1.0]), 0.25).round(4).tolist()
     [0.0, 0.6164]
@@ -48,6 +61,13 @@ def marchenko_pastur_distribution(
 ) -> Float[np.ndarray, " k"]:
     """The cumulative distribution, from 0 at the lower edge to 1 at the upper, to about 1e-7.
 
+    **Arguments:**
+
+    - `values`: where.
+    - `ratio`: q, in (0, 1].
+
+    **Returns:** one number for each value.
+
     >>> marchenko_pastur_distribution(np.array([0.25, 1.0, 2.25]), 0.25).round(4).tolist()
     [0.0, 0.5534, 1.0]
     """
@@ -56,7 +76,14 @@ def marchenko_pastur_distribution(
 
 
 def marchenko_pastur_median(ratio: float) -> float:
-    """Where the distribution is ½: the robust scale by which a spectrum is compared with it."""
+    """Where the distribution is ½: the robust scale by which a spectrum is compared with it.
+
+    **Arguments:**
+
+    - `ratio`: q, in (0, 1].
+
+    **Returns:** one number.
+    """
     grid, cumulative = _table(ratio)
     return float(np.interp(0.5, cumulative, grid))
 
@@ -81,7 +108,13 @@ def gaussian_eigenvalues(
 ) -> Float[np.ndarray, " k"]:
     """The min(sizes) eigenvalues of WᵀW/N, N = max(sizes), of one Gaussian W of unit variance.
 
-    Ascending. Exact in distribution (Dumitriu and Edelman's bidiagonal model); O(min²) time.
+    **Arguments:**
+
+    - `sizes`: those of W.
+    - `rng`: a NumPy generator.
+
+    **Returns:** ascending eigenvalues. Exact in distribution (Dumitriu and Edelman's bidiagonal
+    model); O(min²) time.
 
     >>> values = gaussian_eigenvalues((400, 100), np.random.default_rng(0))
     >>> values.size, bool(0.2 < values[0] < 0.35), bool(2.0 < values[-1] < 2.4)

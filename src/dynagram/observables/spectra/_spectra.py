@@ -45,13 +45,22 @@ _LARGEST_SHARE_OF_SPIKES = 0.25
 
 @dataclass(frozen=True, eq=False)
 class WeightSpectrum:
-    """Eigenvalues of WᵀW, ascending, without those that are zero by shape; fits and a verdict.
+    """The eigenvalues of WᵀW with fits and a verdict.
 
-    `bulk_variance` is the variance of the entries that puts the median where Marchenko–Pastur has
-    it; `edge` the upper end of that law; `spikes` the eigenvalues beyond it and its fluctuations.
-    `distance` is the Kolmogorov–Smirnov distance of the others from the law, `distance_null` that
-    of Gaussian weights. `tail` is the power law; `index_null` is the γ = 1/(α−1) that the fit
-    gives for Gaussian weights. The fits are None where the spectrum is too small or degenerate.
+    **Arguments:**
+
+    - `eigenvalues`: of WᵀW, ascending, without those that are zero by shape.
+    - `effective_rank`: (Σλ)²/Σλ².
+    - `verdict`: "random", "spikes", "heavy-tailed", "neither" or "too small".
+    - `bulk_variance`: the variance of the entries that puts the median where Marchenko–Pastur has
+        it.
+    - `edge`, `spikes`: the upper end of that law; the eigenvalues beyond it and its fluctuations.
+    - `distance`, `distance_null`: Kolmogorov–Smirnov distance of the others from the law; that of
+        Gaussian weights.
+    - `tail`: the power law.
+    - `index_null`: the γ = 1/(α−1) that the fit gives for Gaussian weights.
+
+    The fits are None where the spectrum is too small or degenerate.
     """
 
     eigenvalues: Float[np.ndarray, " k"]
@@ -88,8 +97,13 @@ _WORDS: dict[Verdict, str] = {
 def weight_spectrum(W: Float[np.ndarray, "n_out ..."], *, seed: int = 0) -> WeightSpectrum:
     """Eigenvalues of WᵀW with effective rank, Marchenko–Pastur and power-law fits, and a verdict.
 
-    A convolution is unfolded. The nulls are 40 exactly drawn Gaussian spectra, cached by shape.
-    Cost: the SVD of W, and for a new shape 40 tridiagonal eigenvalue problems (0.3 s at 512).
+    **Arguments:**
+
+    - `W`: (n_out, n_in), or a convolution, which is unfolded.
+    - `seed`: of the nulls, 40 exactly drawn Gaussian spectra, cached by shape.
+
+    **Returns:** `WeightSpectrum`. Cost: the SVD of W, and for a new shape 40 tridiagonal eigenvalue
+    problems (0.3 s at 512).
 
     >>> rng = np.random.default_rng(0)
     >>> untrained = rng.normal(size=(200, 100))

@@ -1,1 +1,32 @@
-"""One network's signals, NTK, dNTK and ddNTKs."""
+"""Tangent kernels of one concrete network, exact at any width: NTK, dNTK, ddNTKs and gradients."""
+
+from dynagram.observables.tangents._ddntk import (
+    DDNTK,
+    DDNTKPatterns,
+    ddntk,
+    ddntk_patterns,
+    function_ddntk,
+    output_pairs,
+)
+from dynagram.observables.tangents._dntk import dntk, function_dntk
+from dynagram.observables.tangents._ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
+from dynagram.observables.tangents._signals import Gradients, Signals, gradients, signals
+
+__all__ = [
+    "DDNTK",
+    "DDNTKPatterns",
+    "Gradients",
+    "Signals",
+    "ddntk",
+    "ddntk_patterns",
+    "dntk",
+    "function_ddntk",
+    "function_dntk",
+    "function_ntk",
+    "gradients",
+    "ntk",
+    "ntk_of_layers",
+    "ntk_terms",
+    "output_pairs",
+    "signals",
+]

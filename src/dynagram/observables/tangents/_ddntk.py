@@ -16,7 +16,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Int
 
-from dynagram.networks import MLP, Params
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._dntk import along, at_zero, directions, over_directions
 from dynagram.observables.tangents._ntk import (
     Function,
@@ -29,14 +30,17 @@ from dynagram.observables.tangents._signals import (
     OUTPUT_AXES,
     Gradients,
     check_differentiable,
-    gradients,
+    network_gradients,
 )
 
 
 class DDNTK(NamedTuple):
-    """dd_I, [a0, a1, a2, a3, i0, i1, i2, i3], and dd_II, [a1, a2, a3, a4, i1, i2, i3, i4].
+    """The two second differentials of the NTK.
 
-    dd_I is symmetric in its last three places, dd_II under 1 ↔ 2 together with 3 ↔ 4.
+    **Arguments:**
+
+    - `first`: dd_I, [a0, a1, a2, a3, i0, i1, i2, i3], symmetric in its last three places.
+    - `second`: dd_II, [a1, a2, a3, a4, i1, i2, i3, i4], symmetric under 1 ↔ 2 together with 3 ↔ 4.
     """
 
     first: Array
@@ -44,9 +48,12 @@ class DDNTK(NamedTuple):
 
 
 class DDNTKPatterns(NamedTuple):
-    """dd_I with the outputs [i, i, j, j] and dd_II with three patterns: [four samples, pair].
+    """Entries of the ddNTKs with two distinct outputs: [four samples, pair].
 
-    The pairs (i, j) of distinct outputs are numbered as in `output_pairs`.
+    **Arguments:**
+
+    - `first_iijj`: dd_I with the outputs [i, i, j, j]; pairs as numbered by `output_pairs`.
+    - `second_iijj`, `second_ijij`, `second_ijji`: dd_II with these outputs.
     """
 
     first_iijj: Array
@@ -56,7 +63,13 @@ class DDNTKPatterns(NamedTuple):
 
 
 def output_pairs(outputs: int) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
-    """The ordered pairs (i, j) of distinct outputs, as all i and all j.
+    """The ordered pairs of distinct outputs.
+
+    **Arguments:**
+
+    - `outputs`: n_L.
+
+    **Returns:** all i and all j.
 
     >>> [numbers.tolist() for numbers in output_pairs(3)]
     [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
@@ -65,46 +78,58 @@ def output_pairs(outputs: int) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarra
     return i, j
 
 
-def ddntk(network: MLP, params: Params, x: ArrayLike) -> DDNTK:
-    """Both ddNTKs of the output on the rows of `x`, in the dtype of the parameters.
+@takes_model
+def ddntk(model: Model, x: ArrayLike) -> DDNTK:
+    """Both ddNTKs of a network's output.
 
-    Refuses a σ of which a derivative below the third jumps (ReLU): the expansion in the step
-    size behind these tensors fails there. Cost per layer: (N n_L)³ n_ℓ n_{ℓ-1} and (N n_L)⁴ n_ℓ.
+    **Arguments:**
 
+    - `model`: the network, with its learning rates λ, and its weights. Refused with a σ of which
+        a derivative below the third jumps (ReLU): the expansion in the step size behind these
+        tensors fails there.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** `DDNTK`, in the dtype of the parameters. Cost per layer: (N n_L)³ n_ℓ n_{ℓ-1} and
+    (N n_L)⁴ n_ℓ.
+
+    >>> from dynagram.networks import MLP
     >>> net = MLP([1, 1, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
-    >>> found = ddntk(net, params, jnp.array([[2.0]]))  # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
-    >>> found.first.item(), found.second.item()         # and ∇²z v = (2·3, 2·2)
+    >>> ones = jax.tree.map(jnp.ones_like, net.init(seed=0))
+    >>> both = ddntk(ones, jnp.array([[2.0]]))          # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
+    >>> both.first.item(), both.second.item()           # and ∇²z v = (2·3, 2·2)
     (0.0, 52.0)
     """
-    _check(network)
-    return _ddntk(network, params, x)
+    return network_ddntk(model.network, model.params, x)
 
 
-def ddntk_patterns(network: MLP, params: Params, x: ArrayLike) -> DDNTKPatterns:
+@takes_model
+def ddntk_patterns(model: Model, x: ArrayLike) -> DDNTKPatterns:
     """The entries of the ddNTKs whose means are R, S, T and U over n_{L-1} (∞.11), (∞.12).
 
-    Cost per layer: N³ n_L² n_ℓ n_{ℓ-1} and N⁴ n_L² n_ℓ. Refuses what `ddntk` refuses.
+    **Arguments:** as for `ddntk`.
 
-    >>> net = MLP([2, 3, 2], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.draw(jax.random.key(0))
-    >>> whole, patterns = (f(net, params, jnp.eye(2)) for f in (ddntk, ddntk_patterns))
+    **Returns:** `DDNTKPatterns`. Cost per layer: N³ n_L² n_ℓ n_{ℓ-1} and N⁴ n_L² n_ℓ.
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 2], "tanh", C_b=0.0, C_W=1.0).init(seed=0)
+    >>> whole, patterns = (f(model, jnp.eye(2)) for f in (ddntk, ddntk_patterns))
     >>> bool(jnp.allclose(patterns.second_ijji[..., 0], whole.second[..., 0, 1, 1, 0]))
     True
     """
-    _check(network)
-    return _ddntk_patterns(network, params, x)
+    return network_ddntk_patterns(model.network, model.params, x)
 
 
 def function_ddntk(function: Function, params: Any, x: Any, rates: Any = 1.0) -> DDNTK:
     """Both ddNTKs of any JAX function f(params, x) → (N, outputs), which must be smooth.
 
-    `rates` as in `function_ntk`. All N·outputs directions λ∇z are held in memory; along sets of
-    them nested jvps give all z_0 or z_1 at once. Cost: (N·outputs)³ passes over the batch.
+    **Arguments:** as for `function_ntk`.
+
+    **Returns:** `DDNTK`. All N·outputs directions λ∇z are held in memory; along sets of them
+    nested jvps give all z_0 or z_1 at once. Cost: (N·outputs)³ passes over the batch.
 
     >>> cubic = lambda w, x: (x @ w)[:, None] ** 3      # x = 1: v = 3w², D³z = 6, ∇²z = 6w
-    >>> found = function_ddntk(cubic, jnp.array([2.0]), jnp.array([[1.0]]))
-    >>> found.first.item(), found.second.item()         # 6·12³, (12·12)²
+    >>> both = function_ddntk(cubic, jnp.array([2.0]), jnp.array([[1.0]]))
+    >>> both.first.item(), both.second.item()           # 6·12³, (12·12)²
     (10368.0, 20736.0)
     """
     evaluate = checked_function(function, params, x)
@@ -135,13 +160,31 @@ def function_ddntk(function: Function, params: Any, x: Any, rates: Any = 1.0) ->
     return DDNTK(first, second)
 
 
-def _check(network: MLP) -> None:
+# --- for use inside jit and vmap ---------------------------------------------------------------
+
+
+def network_ddntk(network: Architecture, params: Params, x: ArrayLike) -> DDNTK:
+    """`ddntk` of one member, traceable."""
+    _check(network)
+    return _ddntk(network, params, x)
+
+
+def network_ddntk_patterns(network: Architecture, params: Params, x: ArrayLike) -> DDNTKPatterns:
+    """`ddntk_patterns` of one member, traceable."""
+    _check(network)
+    return _ddntk_patterns(network, params, x)
+
+
+# --- how --------------------------------------------------------------------------------------
+
+
+def _check(network: Architecture) -> None:
     check_differentiable(network, 3, "the expansion in the step size behind the ddNTK")
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _ddntk(network: MLP, params: Params, x: ArrayLike) -> DDNTK:
-    here = gradients(network, params, x)
+def _ddntk(network: Architecture, params: Params, x: ArrayLike) -> DDNTK:
+    here = network_gradients(network, params, x)
     tangents = _tangents(network, params, x, here)
 
     def first(way: Gradients) -> Array:
@@ -158,8 +201,8 @@ def _ddntk(network: MLP, params: Params, x: ArrayLike) -> DDNTK:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _ddntk_patterns(network: MLP, params: Params, x: ArrayLike) -> DDNTKPatterns:
-    here = gradients(network, params, x)
+def _ddntk_patterns(network: Architecture, params: Params, x: ArrayLike) -> DDNTKPatterns:
+    here = network_gradients(network, params, x)
     tangents = _tangents(network, params, x, here)
     i, j = output_pairs(network.widths[-1])
     return DDNTKPatterns(
@@ -170,12 +213,12 @@ def _ddntk_patterns(network: MLP, params: Params, x: ArrayLike) -> DDNTKPatterns
     )
 
 
-def _tangents(network: MLP, params: Params, x: ArrayLike, here: Gradients) -> Gradients:
+def _tangents(network: Architecture, params: Params, x: ArrayLike, here: Gradients) -> Gradients:
     """∇²z v in factors: derivatives of u and J along every v, whose axes come first."""
 
     def tangent(way: Gradients) -> Gradients:
         def moved(step: Array) -> Gradients:
-            return gradients(network, params, x, [(step, way)])
+            return network_gradients(network, params, x, [(step, way)])
 
         return at_zero(moved, here.J[0].dtype)
 
@@ -183,24 +226,28 @@ def _tangents(network: MLP, params: Params, x: ArrayLike, here: Gradients) -> Gr
 
 
 def _third(
-    network: MLP, params: Params, x: ArrayLike, here: Gradients, way: Gradients, last: Gradients
+    network: Architecture,
+    params: Params,
+    x: ArrayLike,
+    here: Gradients,
+    way: Gradients,
+    last: Gradients,
 ) -> Array:
     """v_1·D²∇z_0[v_2, v_3] for one v_2 and one v_3, [a0, a1, i0, i1]."""
     dtype = here.J[0].dtype
 
     def kernel(step: Array, other: Array) -> Array:
         moves = [(step, way), (other, last)]
-        return between(network, gradients(network, params, x, moves), here)
+        return between(network, network_gradients(network, params, x, moves), here)
 
     return at_zero(lambda step: at_zero(lambda other: kernel(step, other), dtype), dtype)
 
 
-def _third_iijj(network: MLP, params: Params, x: ArrayLike, here: Gradients) -> Array:
+def _third_iijj(network: Architecture, params: Params, x: ArrayLike, here: Gradients) -> Array:
     """dd_I with the outputs [i, i, j, j], [a0, a1, a2, a3, i, j], j = i included."""
 
     def rows(way: Gradients, last: Gradients) -> Array:
-        found = _third(network, params, x, here, way, last)
-        return jnp.diagonal(found, axis1=2, axis2=3)
+        return jnp.diagonal(_third(network, params, x, here, way, last), axis1=2, axis2=3)
 
     def of_output(J: tuple[Array, ...]) -> Array:
         ways = Gradients(here.u, J)
@@ -211,7 +258,7 @@ def _third_iijj(network: MLP, params: Params, x: ArrayLike, here: Gradients) -> 
 
 
 def _mixed(
-    network: MLP, first: Gradients, way: Gradients, second: Gradients, last: Gradients
+    network: Architecture, first: Gradients, way: Gradients, second: Gradients, last: Gradients
 ) -> Array:
     """λ-product of the derivative `way` of `first` and the derivative `last` of `second`."""
 
@@ -232,7 +279,7 @@ def _derived(
 
 
 def _products(
-    network: MLP, one: tuple[Gradients, Gradients], two: tuple[Gradients, Gradients]
+    network: Architecture, one: tuple[Gradients, Gradients], two: tuple[Gradients, Gradients]
 ) -> Array:
     """dd_II of pairs of outputs, [a1, a2, a3, a4, pair]."""
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from dynagram.networks import MLP, Params
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._ntk import (
     Function,
     between,
@@ -28,34 +29,45 @@ from dynagram.observables.tangents._signals import (
     OUTPUT_AXES,
     Gradients,
     check_differentiable,
-    gradients,
+    network_gradients,
 )
 
 
-def dntk(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "N N N n_L n_L n_L"]:
-    """dH, [a0, a1, a2, i0, i1, i2], of the output on the rows of `x`, in the params' dtype.
+@takes_model
+def dntk(model: Model, x: ArrayLike) -> Float[Array, "N N N n_L n_L n_L"]:
+    """The dNTK of a network's output.
 
-    Cost per layer: (N n_L)² n_ℓ n_{ℓ-1} and (N n_L)³ n_ℓ multiply-adds. It is the dNTK of the
-    network as it stands: where σ' jumps (ReLU), σ'' is taken as 0. The delta function that is
-    left out is felt by steps that cross the kink and by averages over networks, so that P and Q
-    of several inputs must not be measured this way.
+    It is that of the network as it stands: where σ' jumps (ReLU), σ'' is taken as 0. The delta
+    function that is left out is felt by steps that cross the kink and by averages over networks,
+    so that P and Q of several inputs must not be measured this way.
 
+    **Arguments:**
+
+    - `model`: the network, with its learning rates λ, and its weights.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** dH, [a0, a1, a2, i0, i1, i2], in the dtype of the parameters. Cost per layer:
+    (N n_L)² n_ℓ n_{ℓ-1} and (N n_L)³ n_ℓ multiply-adds.
+
+    >>> from dynagram.networks import MLP
     >>> net = MLP([1, 1, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
-    >>> dntk(net, params, jnp.array([[2.0]])).item()    # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
+    >>> ones = jax.tree.map(jnp.ones_like, net.init(seed=0))
+    >>> dntk(ones, jnp.array([[2.0]])).item()           # z = w₂(2w₁ + b₁) + b₂, v = (2, 3)
     24.0
     """
-    check_differentiable(network, 1, "the dNTK")
-    return _dntk(network, params, x)
+    return network_dntk(model.network, model.params, x)
 
 
 def function_dntk(
     function: Function, params: Any, x: Any, rates: Any = 1.0
 ) -> Float[Array, "N N N outputs outputs outputs"]:
-    """The dNTK, [a0, a1, a2, i0, i1, i2], of any JAX function f(params, x) → (N, outputs).
+    """The dNTK of any JAX function f(params, x) → (N, outputs).
 
-    `rates` as in `function_ntk`. All N·outputs directions λ∇z are held in memory; along each pair
-    of them two nested jvps give all z_0 at once. Cost: (N·outputs)² passes over the batch.
+    **Arguments:** as for `function_ntk`.
+
+    **Returns:** [a0, a1, a2, i0, i1, i2]. All N·outputs directions λ∇z are held in memory; along
+    each pair of them two nested jvps give all z_0 at once. Cost: (N·outputs)² passes over the
+    batch.
 
     >>> cubic = lambda w, x: (x @ w)[:, None] ** 3     # D²z[λ∇z, λ∇z] = 6w (3w²)² for x = 1
     >>> function_dntk(cubic, jnp.array([2.0]), jnp.array([[1.0]])).ravel().tolist()
@@ -69,8 +81,18 @@ def function_dntk(
         first = along(evaluate, way)
         return jax.lax.map(lambda other: along(first, other)(params), ways, batch_size=at_once)
 
-    found = jax.lax.map(rows, ways).reshape(*shape, *shape, *shape)
-    return found.transpose(4, 0, 2, 5, 1, 3)
+    return jax.lax.map(rows, ways).reshape(*shape, *shape, *shape).transpose(4, 0, 2, 5, 1, 3)
+
+
+# --- for use inside jit and vmap ---------------------------------------------------------------
+
+
+def network_dntk(
+    network: Architecture, params: Params, x: ArrayLike
+) -> Float[Array, "N N N n_L n_L n_L"]:
+    """`dntk` of one member, traceable."""
+    check_differentiable(network, 1, "the dNTK")
+    return _dntk(network, params, x)
 
 
 # --- shared with ddntk ------------------------------------------------------------------------
@@ -104,14 +126,14 @@ def directions(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _dntk(network: MLP, params: Params, x: ArrayLike) -> Array:
-    here = gradients(network, params, x)
+def _dntk(network: Architecture, params: Params, x: ArrayLike) -> Array:
+    here = network_gradients(network, params, x)
 
     def paired(way: Gradients) -> Array:
         """v_2·∇²z_0 v_1 for one v_1, [a0, a2, i0, i2]."""
 
         def kernel(step: Array) -> Array:
-            return between(network, gradients(network, params, x, [(step, way)]), here)
+            return between(network, network_gradients(network, params, x, [(step, way)]), here)
 
         return at_zero(kernel, here.J[0].dtype)
 

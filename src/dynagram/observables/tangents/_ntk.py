@@ -1,7 +1,7 @@
 """The neural tangent kernel of one network (8.1), (8.7), exact at any width.
 
 H_ij;ab = Σ_μ λ_μ dz_i;a/dθ_μ dz_j;b/dθ_μ. For an MLP by layers, from the factored gradients of
-`fields`, or for all layers by the forward equation (8.12); for any JAX function f(params, x) by
+`gradients`, or for all layers by the forward equation (8.12); for any JAX function f(params, x) by
 products with its Jacobian. Arrays are indexed [a, b, i, j]: samples first, then outputs.
 """
 
@@ -20,8 +20,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params
-from dynagram.observables.tangents._signals import Gradients, check_differentiable, gradients
+from dynagram.networks import Architecture, Model, Params
+from dynagram.networks._model import takes_model
+from dynagram.observables.tangents._signals import (
+    Gradients,
+    check_differentiable,
+    network_gradients,
+)
 
 # With this many rows of J or more, half of each symmetric product is worth leaving out.
 _ROWS_WORTH_HALVING = 256
@@ -32,63 +37,90 @@ _NUMBERS_AT_ONCE = 2**24
 Function = Callable[[Any, Any], Array]
 
 
-def ntk(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
-    """The NTK of the output on the rows of `x`, [a, b, i, j] = H_ij;ab, in the params' dtype.
+@takes_model
+def ntk(model: Model, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
+    """The NTK of a network's output: the sum of `ntk_terms`.
 
-    The sum of `ntk_terms`, by products of (N n_L, n_ℓ) matrices of which half is computed.
-    Cost per layer: (N n_L)² n_ℓ flop, and N n_L n_ℓ n_{ℓ-1} multiply-adds for the gradients.
+    **Arguments:**
 
+    - `model`: the network, with its learning rates λ, and its weights.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** [a, b, i, j] = H_ij;ab, in the dtype of the parameters. By products of
+    (N n_L, n_ℓ) matrices of which half is computed; cost per layer: (N n_L)² n_ℓ flop, and
+    N n_L n_ℓ n_{ℓ-1} multiply-adds for the gradients.
+
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
-    >>> ntk(net, params, jnp.array([[1.0, 2.0]])).ravel().tolist()  # 3 (.5 + 5) + .5 + 2·16·3/3
+    >>> ones = jax.tree.map(jnp.ones_like, net.init(seed=0))
+    >>> ntk(ones, jnp.array([[1.0, 2.0]])).ravel().tolist()        # 3 (.5 + 5) + .5 + 2·16·3/3
     [49.0]
     """
-    check_differentiable(network, 1, "the NTK")
-    return _total(network, params, x)
+    return network_ntk(model.network, model.params, x)
 
 
-def ntk_terms(network: MLP, params: Params, x: ArrayLike) -> Float[Array, "layer N N n_L n_L"]:
-    """What the parameters of each layer add to `ntk`: [ℓ-1, a, b, i, j].
+@takes_model
+def ntk_terms(model: Model, x: ArrayLike) -> Float[Array, "layer N N n_L n_L"]:
+    """What the parameters of each layer add to `ntk`, by (8.7), (8.16)-(8.18).
 
-    (λ_b + λ_W u^(ℓ-1)_a·u^(ℓ-1)_b/n_{ℓ-1}) Σ_k J^(ℓ)_ik;a J^(ℓ)_jk;b, by (8.7), (8.16)-(8.18).
+    **Arguments:**
 
+    - `model`: the network, with its learning rates λ, and its weights.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** [ℓ-1, a, b, i, j] of
+    (λ_b + λ_W u^(ℓ-1)_a·u^(ℓ-1)_b/n_{ℓ-1}) Σ_k J^(ℓ)_ik;a J^(ℓ)_jk;b.
+
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 3, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
-    >>> params = jax.tree.map(jnp.ones_like, net.draw(jax.random.key(0)))
-    >>> ntk_terms(net, params, jnp.array([[1.0, 2.0]])).ravel().tolist()
+    >>> ones = jax.tree.map(jnp.ones_like, net.init(seed=0))
+    >>> ntk_terms(ones, jnp.array([[1.0, 2.0]])).ravel().tolist()
     [16.5, 32.5]
     """
-    check_differentiable(network, 1, "the NTK")
-    return _terms(network, params, x)
+    check_differentiable(model.network, 1, "the NTK")
+    return _terms(model.network, model.params, x)
 
 
-def ntk_of_layers(
-    network: MLP, params: Params, x: ArrayLike
-) -> tuple[Float[Array, "N N n_l n_l"], ...]:
-    """H^(1), …, H^(L), the NTKs of all layers' preactivations, by the forward equation (8.12).
+@takes_model
+def ntk_of_layers(model: Model, x: ArrayLike) -> tuple[Float[Array, "N N n_l n_l"], ...]:
+    """The NTKs of all layers' preactivations, by the forward equation (8.12).
 
-    The ℓ-th is [a, b, i, j] with i, j < n_ℓ. Cost per layer: N² n_ℓ n_{ℓ-1} (n_ℓ + n_{ℓ-1}).
+    **Arguments:**
 
-    >>> net = MLP([2, 3, 1], "tanh", C_b=0.1, C_W=1.0)
-    >>> params = net.draw(jax.random.key(0))
-    >>> first, last = ntk_of_layers(net, params, jnp.eye(2))
+    - `model`: the network, with its learning rates λ, and its weights.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** H^(1), …, H^(L), the ℓ-th [a, b, i, j] with i, j < n_ℓ. Cost per layer:
+    N² n_ℓ n_{ℓ-1} (n_ℓ + n_{ℓ-1}).
+
+    >>> from dynagram.networks import MLP
+    >>> model = MLP([2, 3, 1], "tanh", C_b=0.1, C_W=1.0).init(seed=0)
+    >>> first, last = ntk_of_layers(model, jnp.eye(2))
     >>> first[0, 0].round(6).tolist()   # λ_b + λ_W x·x/n_0 on the diagonal (8.23)
     [[1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]]
-    >>> bool(jnp.allclose(last, ntk(net, params, jnp.eye(2))))
+    >>> bool(jnp.allclose(last, ntk(model, jnp.eye(2))))
     True
     """
-    check_differentiable(network, 1, "the NTK")
-    return _of_layers(network, params, x)
+    check_differentiable(model.network, 1, "the NTK")
+    return _of_layers(model.network, model.params, x)
 
 
 def function_ntk(
     function: Function, params: Any, x: Any, rates: Any = 1.0
 ) -> Float[Array, "N N outputs outputs"]:
-    """The NTK, [a, b, i, j], of any JAX function f(params, x) → (N, outputs).
+    """The NTK of any JAX function f(params, x) → (N, outputs). Samples may depend on each other.
 
-    `rates` is the diagonal λ: one number for all parameters, or a pytree like `params` of numbers
-    or of arrays shaped as the parameters. Samples may depend on each other. Along each λ∇z_j;b,
-    found by a vjp, one jvp gives all a, i. Cost: 2 N·outputs passes over the batch; memory for
-    as many directions at a time as fit in 2²⁴ numbers.
+    **Arguments:**
+
+    - `function`: f, a JAX function.
+    - `params`: a pytree of arrays.
+    - `x`: whatever f takes.
+    - `rates`: the diagonal λ, one number for all parameters, or a pytree like `params` of numbers
+        or of arrays shaped as the parameters.
+
+    **Returns:** [a, b, i, j]. Along each λ∇z_j;b, found by a vjp, one jvp gives all a, i. Cost:
+    2 N·outputs passes over the batch; memory for as many directions at a time as fit in 2²⁴
+    numbers.
 
     >>> quadratic = lambda w, x: (x @ w)[:, None] ** 2
     >>> function_ntk(quadratic, jnp.array([1.0, 2.0]), jnp.eye(2), rates=0.5)[..., 0, 0].tolist()
@@ -106,10 +138,19 @@ def function_ntk(
     return columns.reshape(*output.shape, *output.shape).transpose(2, 0, 3, 1)
 
 
+# --- for use inside jit and vmap ---------------------------------------------------------------
+
+
+def network_ntk(network: Architecture, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:
+    """`ntk` of one member, traceable."""
+    check_differentiable(network, 1, "the NTK")
+    return _total(network, params, x)
+
+
 # --- shared with dntk and ddntk ---------------------------------------------------------------
 
 
-def between(network: MLP, first: Gradients, second: Gradients) -> Float[Array, "a b i j"]:
+def between(network: Architecture, first: Gradients, second: Gradients) -> Float[Array, "a b i j"]:
     """Σ_μ λ_μ ∇_μ z_i;a ∇_μ z_j;b of two sets of gradients: the NTK when they are the same."""
     terms = zip(_weights(network, first, second), first.J, second.J, strict=True)
     return functools.reduce(operator.add, (w * _gram(J_a, J_b) for w, J_a, J_b in terms))
@@ -151,7 +192,9 @@ def _times(rate: ArrayLike, gradient: Array) -> Array:
     return jnp.asarray(rate, dtype=gradient.dtype) * gradient
 
 
-def _weights(network: MLP, first: Gradients, second: Gradients) -> list[Float[Array, "a b 1 1"]]:
+def _weights(
+    network: Architecture, first: Gradients, second: Gradients
+) -> list[Float[Array, "a b 1 1"]]:
     """λ_b + λ_W u_a·u_b/n_{ℓ-1} for each layer."""
     rates = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
     return [
@@ -167,24 +210,24 @@ def _gram(first: Float[Array, "a i n"], second: Float[Array, "b j n"]) -> Float[
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _terms(network: MLP, params: Params, x: ArrayLike) -> Array:
-    found = gradients(network, params, x)
-    weights = _weights(network, found, found)
-    return jnp.stack([w * _gram(J, J) for w, J in zip(weights, found.J, strict=True)])
+def _terms(network: Architecture, params: Params, x: ArrayLike) -> Array:
+    grads = network_gradients(network, params, x)
+    weights = _weights(network, grads, grads)
+    return jnp.stack([w * _gram(J, J) for w, J in zip(weights, grads.J, strict=True)])
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _total(network: MLP, params: Params, x: ArrayLike) -> Array:
-    found = gradients(network, params, x)
-    samples, n_L = found.J[-1].shape[:2]
+def _total(network: Architecture, params: Params, x: ArrayLike) -> Array:
+    grads = network_gradients(network, params, x)
+    samples, n_L = grads.J[-1].shape[:2]
     if samples * n_L < _ROWS_WORTH_HALVING or samples < _STRIPS:
-        return between(network, found, found)
+        return between(network, grads, grads)
     # Strips of rows [low:high] from the diagonal on; what lies below it is their mirror image.
-    weights = _weights(network, found, found)
-    total = weights[-1] * jnp.eye(n_L, dtype=found.J[-1].dtype)[None, None]
+    weights = _weights(network, grads, grads)
+    total = weights[-1] * jnp.eye(n_L, dtype=grads.J[-1].dtype)[None, None]
     edges = np.linspace(0, samples, _STRIPS + 1).astype(int)
     for low, high in itertools.pairwise(edges):
-        hidden = zip(weights[:-1], found.J[:-1], strict=True)
+        hidden = zip(weights[:-1], grads.J[:-1], strict=True)
         parts = (w[low:high, low:] * _gram(J[low:high], J[low:]) for w, J in hidden)
         strip = sum(parts, start=total[low:high, low:])
         total = total.at[low:high, low:].set(strip)
@@ -194,7 +237,7 @@ def _total(network: MLP, params: Params, x: ArrayLike) -> Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _of_layers(network: MLP, params: Params, x: ArrayLike) -> tuple[Array, ...]:
+def _of_layers(network: Architecture, params: Params, x: ArrayLike) -> tuple[Array, ...]:
     z = network.preactivations(params, x)
     dtype = z[0].dtype
     signal, kernels = jnp.asarray(x, dtype=dtype), []
@@ -206,6 +249,8 @@ def _of_layers(network: MLP, params: Params, x: ArrayLike) -> tuple[Array, ...]:
         if index > 0:
             # dz^(ℓ+1)_i/dz^(ℓ)_k of (8.10), for all samples.
             step = layer.W[None] * slope(z[index - 1])[:, None, :]
+            if (skip := network.skip_of_layers[index]) != 0.0:
+                step = step + skip * jnp.eye(layer.W.shape[0], dtype=dtype)[None]
             kernel = kernel + jnp.einsum("aik,bjm,abkm->abij", step, step, kernels[-1])
         kernels.append(kernel)
         signal = network.activation(z[index])

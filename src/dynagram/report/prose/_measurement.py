@@ -6,22 +6,27 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from dynagram.observables._measure import LayerMeasurement, NetworkMeasurement
+from dynagram.observables._measure import LayerMeasurement, Measurement
 
 _SIGMAS = 4.0  # from where on a measure is said to differ from its null
 _LINEARITY_STEP = 0.02
 
 
-def paragraph(found: NetworkMeasurement) -> str:
-    """Result on the data, then linearity, tangent kernel, Gram, spectra, norms, dead units.
+def describe_measurement(found: Measurement) -> str:
+    """A measurement in one paragraph: result, linearity, tangent kernel, Gram, spectra, norms.
+
+    **Arguments:**
+
+    - `found`: what `measure` returned.
+
+    **Returns:** sentences on what stands out, each against its null.
 
     >>> import numpy as np
-    >>> from dynagram.observables._measure import measure_network
-    >>> from dynagram.networks._weights import chain
+    >>> from dynagram import Data, Model, measure
     >>> rng = np.random.default_rng(0)
-    >>> net = chain({"W1": rng.normal(size=(20, 5)), "W2": rng.normal(size=(2, 20))})
+    >>> model = Model.of_matrices([rng.normal(size=(20, 5)), rng.normal(size=(2, 20))], "relu")
     >>> x = rng.normal(size=(80, 5))
-    >>> text = paragraph(measure_network(net, "relu", x, (x[:, 0] > 0).astype(int)))
+    >>> text = describe_measurement(measure(model, Data.of_classes(x, (x[:, 0] > 0).astype(int))))
     >>> text.startswith("On 80 samples the cross-entropy is")
     True
     """
@@ -37,15 +42,16 @@ def paragraph(found: NetworkMeasurement) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _result(found: NetworkMeasurement) -> str:
-    loss = {"cross-entropy": "cross-entropy", "mse": "mean squared error"}[found.loss_name]
+def _result(found: Measurement) -> str:
+    names = {"mean": "mean squared error", "half-sum": "half sum of squared errors"}
+    loss = names.get(found.loss_name, found.loss_name)
     text = f"On {found.samples} samples the {loss} is {found.loss:.3g}"
     return (
         f"{text}." if found.accuracy is None else f"{text} and the accuracy {found.accuracy:.3f}."
     )
 
 
-def _linearity(found: NetworkMeasurement) -> str:
+def _linearity(found: Measurement) -> str:
     hidden = [layer.linearity for layer in found.layers[:-1]]
     scores = [entry.score for entry in hidden]
     if not hidden:

@@ -1,66 +1,164 @@
-"""Criticality at initialisation: critical points, depth laws, single-input flows (book Ch. 5).
+"""Criticality at initialisation: critical points, depth laws, one and two inputs (Ch. 5, 9, 10).
 
 Start with `critical_initialisation(activation)`; `single_input` gives K, V and G^{1} of every
-layer; `phase` tells what depth does at other hyperparameters.
+layer, `single_input_tangents` every tensor; `phase` tells what depth does at other
+hyperparameters.
 """
 
-from dynagram.theory.criticality._angles import angle as angle
-from dynagram.theory.criticality._angles import angle_estimate as angle_estimate
-from dynagram.theory.criticality._angles import angle_flow as angle_flow
-from dynagram.theory.criticality._angles import angle_law as angle_law
-from dynagram.theory.criticality._angles import crossover_depth as crossover_depth
-from dynagram.theory.criticality._angles import distance_law as distance_law
-from dynagram.theory.criticality._angles import pair_kernel_flow as pair_kernel_flow
-from dynagram.theory.criticality._angles import slope_product as slope_product
-from dynagram.theory.criticality._laws import exact_metric_moments as exact_metric_moments
-from dynagram.theory.criticality._laws import fit_offset as fit_offset
-from dynagram.theory.criticality._laws import kernel_law as kernel_law
-from dynagram.theory.criticality._laws import metric_law as metric_law
-from dynagram.theory.criticality._laws import parallel_law as parallel_law
-from dynagram.theory.criticality._laws import perpendicular_law as perpendicular_law
+from dynagram.theory.criticality._angles import (
+    angle,
+    angle_estimate,
+    angle_flow,
+    angle_law,
+    crossover_depth,
+    distance_law,
+    pair_kernel_flow,
+    slope_product,
+)
 from dynagram.theory.criticality._laws import (
-    renormalised_weight_variance as renormalised_weight_variance,
+    fit_offset,
+    kernel_law,
+    metric_law,
+    parallel_law,
+    perpendicular_law,
+    renormalised_weight_variance,
+    semi_critical_law,
+    vertex_law,
 )
-from dynagram.theory.criticality._laws import semi_critical_law as semi_critical_law
-from dynagram.theory.criticality._laws import vertex_law as vertex_law
-from dynagram.theory.criticality._offcritical import CriticalityCurves as CriticalityCurves
-from dynagram.theory.criticality._offcritical import FixedPoint as FixedPoint
-from dynagram.theory.criticality._offcritical import Phase as Phase
-from dynagram.theory.criticality._offcritical import correlation_length as correlation_length
-from dynagram.theory.criticality._offcritical import criticality_curves as criticality_curves
-from dynagram.theory.criticality._offcritical import fixed_points as fixed_points
-from dynagram.theory.criticality._offcritical import near_critical as near_critical
-from dynagram.theory.criticality._offcritical import phase as phase
-from dynagram.theory.criticality._one_input import SingleInputFlow as SingleInputFlow
-from dynagram.theory.criticality._one_input import single_input as single_input
-from dynagram.theory.criticality._point import Constants as Constants
-from dynagram.theory.criticality._point import CriticalPoint as CriticalPoint
-from dynagram.theory.criticality._point import Exponents as Exponents
-from dynagram.theory.criticality._points import critical_initialisation as critical_initialisation
-from dynagram.theory.criticality._points import critical_points as critical_points
-from dynagram.theory.criticality._susceptibilities import curvature_average as curvature_average
-from dynagram.theory.criticality._susceptibilities import mean_square as mean_square
-from dynagram.theory.criticality._susceptibilities import metric_source as metric_source
+from dynagram.theory.criticality._offcritical import (
+    CriticalityCurves,
+    FixedPoint,
+    Phase,
+    correlation_length,
+    criticality_curves,
+    fixed_points,
+    near_critical,
+    phase,
+)
+from dynagram.theory.criticality._one_input import (
+    SingleInputFlow,
+    single_input,
+)
+from dynagram.theory.criticality._one_input_tangents import (
+    TangentFlow,
+    single_input_tangents,
+)
+from dynagram.theory.criticality._point import (
+    Constants,
+    CriticalPoint,
+    Exponents,
+)
+from dynagram.theory.criticality._points import (
+    critical_initialisation,
+    critical_points,
+)
+from dynagram.theory.criticality._rates import (
+    DepthScaledRates,
+    NTKShares,
+    depth_scaled_rates,
+    ntk_shares,
+)
 from dynagram.theory.criticality._susceptibilities import (
-    parallel_susceptibility as parallel_susceptibility,
+    curvature_average,
+    mean_square,
+    metric_source,
+    parallel_susceptibility,
+    perpendicular_source,
+    perpendicular_susceptibility,
+    susceptibility_ratio,
 )
-from dynagram.theory.criticality._susceptibilities import (
-    perpendicular_source as perpendicular_source,
+from dynagram.theory.criticality._tangent_laws import (
+    PowerLaw,
+    dimensionless_ratios,
+    off_critical_ntk,
+    ratio_laws,
+    scale_invariant_tangents,
+    tangent_laws,
 )
-from dynagram.theory.criticality._susceptibilities import (
-    perpendicular_susceptibility as perpendicular_susceptibility,
+from dynagram.theory.criticality._two_input_tangents import (
+    AngleNTK,
+    GammaNTK,
+    SmallSeparationNTK,
+    angle_ntk,
+    gamma_ntk,
+    small_separation_ntk,
 )
-from dynagram.theory.criticality._susceptibilities import (
-    susceptibility_ratio as susceptibility_ratio,
-)
-from dynagram.theory.criticality._two_inputs import SeparationVertex as SeparationVertex
-from dynagram.theory.criticality._two_inputs import SmallSeparationFlow as SmallSeparationFlow
-from dynagram.theory.criticality._two_inputs import from_gamma as from_gamma
-from dynagram.theory.criticality._two_inputs import separation_vertex as separation_vertex
 from dynagram.theory.criticality._two_inputs import (
-    separation_vertex_slopes as separation_vertex_slopes,
+    SeparationVertex,
+    SmallSeparationFlow,
+    from_gamma,
+    separation_vertex,
+    separation_vertex_slopes,
+    small_separation,
+    to_gamma,
+    vertex_from_gamma,
+    vertex_to_gamma,
 )
-from dynagram.theory.criticality._two_inputs import small_separation as small_separation
-from dynagram.theory.criticality._two_inputs import to_gamma as to_gamma
-from dynagram.theory.criticality._two_inputs import vertex_from_gamma as vertex_from_gamma
-from dynagram.theory.criticality._two_inputs import vertex_to_gamma as vertex_to_gamma
+
+__all__ = [
+    "AngleNTK",
+    "Constants",
+    "CriticalPoint",
+    "CriticalityCurves",
+    "DepthScaledRates",
+    "Exponents",
+    "FixedPoint",
+    "GammaNTK",
+    "NTKShares",
+    "Phase",
+    "PowerLaw",
+    "SeparationVertex",
+    "SingleInputFlow",
+    "SmallSeparationFlow",
+    "SmallSeparationNTK",
+    "TangentFlow",
+    "angle",
+    "angle_estimate",
+    "angle_flow",
+    "angle_law",
+    "angle_ntk",
+    "correlation_length",
+    "critical_initialisation",
+    "critical_points",
+    "criticality_curves",
+    "crossover_depth",
+    "curvature_average",
+    "depth_scaled_rates",
+    "dimensionless_ratios",
+    "distance_law",
+    "fit_offset",
+    "fixed_points",
+    "from_gamma",
+    "gamma_ntk",
+    "kernel_law",
+    "mean_square",
+    "metric_law",
+    "metric_source",
+    "near_critical",
+    "ntk_shares",
+    "off_critical_ntk",
+    "pair_kernel_flow",
+    "parallel_law",
+    "parallel_susceptibility",
+    "perpendicular_law",
+    "perpendicular_source",
+    "perpendicular_susceptibility",
+    "phase",
+    "ratio_laws",
+    "renormalised_weight_variance",
+    "scale_invariant_tangents",
+    "semi_critical_law",
+    "separation_vertex",
+    "separation_vertex_slopes",
+    "single_input",
+    "single_input_tangents",
+    "slope_product",
+    "small_separation",
+    "small_separation_ntk",
+    "susceptibility_ratio",
+    "tangent_laws",
+    "to_gamma",
+    "vertex_from_gamma",
+    "vertex_law",
+    "vertex_to_gamma",
+]

@@ -46,16 +46,6 @@ def per_layer(
     return np.broadcast_to(array, (depth,))
 
 
-def variances_per_layer(
-    name: str, value: float | Sequence[float] | Float[np.ndarray, " layer"], depth: int
-) -> Float[np.ndarray, " layer"]:
-    """`per_layer` for C_b and C_W, which are variances: refused when negative."""
-    array = per_layer(name, value, depth)
-    if np.any(array < 0):
-        raise InvalidValueError(name, float(array.min()), "a variance must be ≥ 0")
-    return array
-
-
 def check_depth(depth: int) -> int:
     """`depth`, refused unless it is a positive whole number of layers."""
     if depth < 1:

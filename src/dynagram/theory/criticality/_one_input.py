@@ -1,8 +1,8 @@
 """Single-input recursions over depth: K, V, G^{1} (5.108-5.110), (5.140) and the next order in 1/n.
 
-One input, any widths, any C_b and C_W per layer. V, G^{1}, U, V^{1}, G^{2} multiply powers of
-1/n_{ℓ-1}, the width feeding the layer: E z² = K + G^{1}/n + G^{2}/n², Var Ĝ = (V + V^{1}/n)/n.
-The next order is derived in docs/derivations/next-order.md (D6.8)-(D6.10).
+One input, any widths, any C_b and C_W per layer. V, G^{1}, V^{1}, G^{2} and the six-point vertex
+multiply powers of 1/n_{ℓ-1}, the width feeding the layer: E z² = K + G^{1}/n + G^{2}/n²,
+Var Ĝ = (V + V^{1}/n)/n, κ₃ Ĝ = six_point/n². Derivation: docs/derivations/next-order.md.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.activations import Activation
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian._one_input import ActivationLike, power_average, slope_average
+from dynagram.gaussian._one_input import power_average, slope_average
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.theory.criticality._flow import (
-    check_depth,
-    kernel_flow,
-    per_layer,
-    variances_per_layer,
-)
+from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._flow import kernel_flow, per_layer
 
 PerLayer = float | Sequence[float] | Float[np.ndarray, " layer"]
 
@@ -33,8 +29,8 @@ class SingleInputFlow:
     """Single-input statistics of every layer ℓ = 1..L (index 0 ↔ ℓ = 1), one column per K^(1).
 
     `parallel_gain` and `perpendicular_gain` are the products of χ∥ and χ⊥ over the layers below,
-    1 at the first layer; the second does not exist (None) where σ jumps. `U` (six-point vertex),
-    `V1` and `G2` are there when asked for.
+    1 at the first layer; the second does not exist (None) where σ jumps. `six_point` (the six-point
+    vertex), `V1` and `G2` are there when asked for.
     """
 
     K: Float[np.ndarray, "layer *sample"]
@@ -42,46 +38,48 @@ class SingleInputFlow:
     G1: Float[np.ndarray, "layer *sample"]
     parallel_gain: Float[np.ndarray, "layer *sample"]
     perpendicular_gain: Float[np.ndarray, "layer *sample"] | None
-    U: Float[np.ndarray, "layer *sample"] | None = None
+    six_point: Float[np.ndarray, "layer *sample"] | None = None
     V1: Float[np.ndarray, "layer *sample"] | None = None
     G2: Float[np.ndarray, "layer *sample"] | None = None
 
 
 def single_input(
-    activation: ActivationLike,
+    network: MLP,
     K1: Float[np.ndarray, "*sample"] | float,
-    depth: int,
     *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    widths: Sequence[int] | None = None,
     c_b1: PerLayer = 0.0,
     c_W1: PerLayer = 0.0,
     next_order: bool = False,
 ) -> SingleInputFlow:
-    """K, V, G^{1} and the susceptibility products of layers 1..`depth`, from K^(1) = `K1`.
+    """K, V, G^{1} and the susceptibility products of all layers, from K^(1) = `K1`.
 
-    `K1` is one number or one per sample; C_b and C_W one number or one per layer, where entry ℓ
-    makes layer ℓ (the first is already in `K1`). `widths` are n_0..n_L; left out, all are equal.
-    `c_b1`, `c_W1` are the O(1/n) parts of C_b = c_b^{0} + c_b^{1}/n (5.138)-(5.140). `next_order`
-    adds U, V^{1}, G^{2}. Cost: about 30 μs per layer and sample, three times that with
-    `next_order`.
+    Cost: about 30 μs per layer and sample, three times that with `next_order`.
 
-    >>> flow = single_input("tanh", 1.0, 5, C_b=0.0, C_W=1.0)
-    >>> flow.V.round(9)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips (with skips: `dynagram.theory.skips.residual_flow`).
+    - `K1`: C_b + C_W Σx²/n_0 of the first layer, one number or one per sample.
+    - `c_b1`, `c_W1`: the O(1/n) parts of C_b = c_b^{0} + c_b^{1}/n (5.138)-(5.140), one number or
+        one per layer.
+    - `next_order`: whether to add the six-point vertex, V^{1} and G^{2}.
+
+    **Returns:** a `SingleInputFlow`.
+
+    >>> net = MLP([1] * 6, "tanh", C_b=0.0, C_W=1.0)
+    >>> single_input(net, 1.0).V.round(9)
     array([0.        , 0.09752374, 0.06780749, 0.0501466 , 0.03939844])
-    >>> renormalised = single_input("tanh", 1.0, 5, C_b=0.0, C_W=1.0, c_W1=2 / 3)
+    >>> renormalised = single_input(net, 1.0, c_W1=2 / 3)
     >>> round(float(renormalised.G1[-1]), 12)
     0.16356339838
     """
-    sigma, first = resolve(activation), check_variance(K1, "K1")
-    depth = check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
+    require_plain(network, "this recursion of one input")
+    sigma, depth, first = network.activation, network.depth, check_variance(K1, "K1")
     corrections = per_layer("c_b1", c_b1, depth), per_layer("c_W1", c_W1, depth)
+    C_b, C_W = np.array(network.C_b), np.array(network.C_W)
     K = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
     if next_order and np.any(corrections[0]) and np.any(K == 0.0):
         raise InvalidValueError("c_b1", c_b1, "the next order at K = 0 needs c_b1 = 0")
-    step = _Step.at(sigma, K[:-1], C_W, width_ratios(widths, depth), next_order)
+    step = _Step.at(sigma, K[:-1], C_W, width_ratios(network.widths), next_order)
     with np.errstate(over="ignore", invalid="ignore"):
         fields = _leading_order(step, corrections)
         if next_order:
@@ -98,17 +96,13 @@ def single_input(
     return SingleInputFlow(**{"perpendicular_gain": None, **shaped})
 
 
-def width_ratios(widths: Sequence[int] | None, depth: int) -> Float[np.ndarray, " step"]:
+def width_ratios(widths: Sequence[int]) -> Float[np.ndarray, " step"]:
     """n_ℓ/n_{ℓ-1} for the steps ℓ → ℓ+1, ℓ = 1..L-1; the first never uses n_0 and is 1.
 
-    >>> width_ratios((3, 60, 240, 1), 3)
+    >>> width_ratios((3, 60, 240, 1))
     array([1., 4.])
     """
-    if widths is None:
-        return np.ones(depth - 1)
     sizes = np.asarray(widths, dtype=np.float64)
-    if sizes.shape != (depth + 1,) or np.any(sizes < 1):
-        raise InvalidValueError("widths", widths, f"expected n_0..n_L: {depth + 1} numbers ≥ 1")
     ratios = sizes[1:-1] / sizes[:-2]
     ratios[:1] = 1.0
     return ratios
@@ -132,7 +126,7 @@ class _Step:
     def at(
         cls, sigma: Activation, K: np.ndarray, C_W: np.ndarray, ratio: np.ndarray, deep: bool
     ) -> _Step:
-        # At K = 0 nothing fluctuates: V, U and G^{1} are 0, and so are the terms with these.
+        # At K = 0 nothing fluctuates: V, κ₃ Ĝ and G^{1} are 0, and so are the terms with these.
         positive = np.where(K > 0.0, K, 1.0)
         g = [power_average(sigma, K, 2, k) for k in (0, 1)]
         g += [power_average(sigma, positive, 2, k) * (K > 0.0) for k in range(2, 5 if deep else 3)]
@@ -164,15 +158,15 @@ def _leading_order(
 def _next_order(
     step: _Step, fields: dict[str, np.ndarray], corrections: tuple[np.ndarray, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """U, V^{1}, G^{2} (D6.8)-(D6.10): the delta method one order further."""
+    """κ₃ Ĝ, V^{1}, G^{2} (D6.8)-(D6.10): the delta method one order further."""
     g, c, r, C_W = step.g, step.c, step.ratio, step.C_W
     c_W1 = corrections[1][1:, None]
     V, G1 = fields["V"][:-1], fields["G1"][:-1]
-    U = _first_order(
+    six_point = _first_order(
         r**2 * (C_W * g[1]) ** 3,
         C_W**3 * (step.kappa3 + 3 * r * g[1] * c[1] * V + 3 * r**2 * g[1] ** 2 * g[2] * V**2),
     )
-    below = U[:-1]
+    below = six_point[:-1]
     V1 = _first_order(
         (r * C_W * g[1]) ** 2,
         C_W**2
@@ -194,7 +188,7 @@ def _next_order(
         * (0.5 * g[2] * (V1[:-1] + G1**2) + g[3] * (below + 3 * V * G1) / 6 + g[4] * V**2 / 8)
         + c_W1 * r * (g[1] * G1 + 0.5 * g[2] * V),
     )
-    return {"U": U, "V1": V1, "G2": G2}
+    return {"six_point": six_point, "V1": V1, "G2": G2}
 
 
 def _first_order(gain: np.ndarray, source: np.ndarray) -> np.ndarray:

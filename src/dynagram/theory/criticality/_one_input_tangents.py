@@ -7,17 +7,14 @@ once. A tensor of layer ℓ multiplies 1/n_{ℓ-1}, so inherited parts carry r =
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from dynagram.activations import Activation, both_sides
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._one_input import (
-    ActivationLike,
     even_slope,
     joint_average,
     power_average,
@@ -25,13 +22,11 @@ from dynagram.gaussian._one_input import (
     slopes,
 )
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.networks import MLP, check_inputs, per_layer
-from dynagram.theory.criticality import single_input
-from dynagram.theory.criticality._flow import check_depth
-from dynagram.theory.criticality._one_input import PerLayer, width_ratios
+from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._one_input import single_input, width_ratios
 
 _Array = Float[np.ndarray, "layer *sample"]
-_RATE = "a learning rate must be ≥ 0"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,42 +57,37 @@ class TangentFlow:
 
 
 def single_input_tangents(
-    activation: ActivationLike,
-    mean_square: Float[np.ndarray, "*sample"] | float,
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    lambda_b: PerLayer = 1.0,
-    lambda_W: PerLayer = 1.0,
-    widths: Sequence[int] | None = None,
+    network: MLP, mean_square: Float[np.ndarray, "*sample"] | float
 ) -> TangentFlow:
-    """All tensors with coinciding inputs for layers 1..`depth`, from (1/n_0) Σ x² = `mean_square`.
+    """All tensors with coinciding inputs of all layers, from (1/n_0) Σ x² = `mean_square`.
 
-    `mean_square` is one number or one per sample, each an input of its own. C and λ are one
-    number or one per layer; `widths` are n_0..n_L, all equal when left out. Cost: about 0.1 ms
-    per layer and sample.
+    Cost: about 0.1 ms per layer and sample.
 
-    >>> flow = single_input_tangents("relu", 1.0, 3, C_b=0.0, C_W=2.0, lambda_b=0.7, lambda_W=1.9)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `mean_square`: one number or one per sample, each an input of its own.
+
+    **Returns:** a `TangentFlow`.
+
+    >>> net = MLP([1] * 4, "relu", C_b=0.0, C_W=2.0, lambda_b=0.7, lambda_W=1.9)
+    >>> flow = single_input_tangents(net, 1.0)
     >>> flow.Theta.round(9), flow.A.round(9), flow.Q.round(9)
     (array([2.6, 5.2, 7.8]), array([  0.  ,  34.69, 163.57]), array([ 0.  ,  9.88, 39.52]))
     >>> flow.R is None, flow.missing[0]
     (True, 'R, S, T, U: relu has a kink, and ddNTKs need three derivatives of σ')
     """
-    sigma, depth = resolve(activation), check_depth(depth)
+    require_plain(network, "this recursion of one input")
+    sigma, depth = network.activation, network.depth
     squares = check_variance(mean_square, "mean_square").reshape(-1)
     if sigma.jumps:
         raise InvalidValueError(
             "activation", sigma.name, "σ jumps, so σ' is a delta and the NTK does not exist"
         )
-    C_b = np.array(per_layer("C_b", C_b, depth, "a variance must be ≥ 0"))
-    C_W = np.array(per_layer("C_W", C_W, depth, "must be > 0", positive=True))
-    rates = [
-        np.array(per_layer(name, value, depth, _RATE))
-        for name, value in (("lambda_b", lambda_b), ("lambda_W", lambda_W))
-    ]
-    flow = single_input(sigma, C_b[0] + C_W[0] * squares, depth, C_b=C_b, C_W=C_W, widths=widths)
-    ratio = width_ratios(widths, depth)[:, None]
+    C_b, C_W = np.array(network.C_b), np.array(network.C_W)
+    rates = [np.array(network.lambda_b), np.array(network.lambda_W)]
+    flow = single_input(network, C_b[0] + C_W[0] * squares)
+    ratio = width_ratios(network.widths)[:, None]
     g = (flow.K[1:] - C_b[1:, None]) / C_W[1:, None]
     averages = _Averages.at(sigma, flow.K[:-1], g)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -111,26 +101,6 @@ def single_input_tangents(
     shape = (depth, *np.shape(mean_square))
     present = {n: values.reshape(shape) for n, values in fields.items() if n not in absent}
     return TangentFlow(**present, missing=missing)
-
-
-def network_tangents(network: MLP, x: object) -> TangentFlow:
-    """`single_input_tangents` of a network, for every row of `x` on its own.
-
-    >>> net = MLP([2, 50, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> network_tangents(net, [[1.0, 1.0], [2.0, 0.0]]).Theta[-1].round(6)
-    array([2.715207, 2.782885])
-    """
-    inputs = check_inputs(x, network.widths[0])
-    return single_input_tangents(
-        network.activation,
-        np.sum(inputs**2, axis=1) / network.widths[0],
-        network.depth,
-        C_b=network.C_b,
-        C_W=network.C_W,
-        lambda_b=network.lambda_b,
-        lambda_W=network.lambda_W,
-        widths=network.widths,
-    )
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._one_input import ActivationLike, power_average, slope_average
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.networks import MLP, check_inputs, checked_number, per_layer
-from dynagram.theory.criticality import critical_initialisation, single_input
-from dynagram.theory.criticality._flow import check_depth, variances_per_layer
-from dynagram.theory.criticality._one_input import PerLayer
+from dynagram.networks import MLP, checked_number
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._flow import check_depth
+from dynagram.theory.criticality._one_input import single_input
 from dynagram.theory.criticality._point import CriticalPoint
+from dynagram.theory.criticality._points import critical_initialisation
 
 _RATE = "a learning rate must be ≥ 0"
 
@@ -39,10 +39,18 @@ def depth_scaled_rates(
 ) -> DepthScaledRates:
     """Per-layer rates with which all layers contribute alike to the NTK of a network of L layers.
 
-    `lambda_b`, `lambda_W` are the depth-independent λ̃_b, λ̃_W. With χ⊥-products (ℓ/L)^p and
-    K ~ ℓ^{-p_0}: λ_b^(ℓ) = λ̃_b ℓ^{-p} L^{p−1}, λ_W^(ℓ) = λ̃_W ℓ^{p_0−p} L^{p−1}. Scale-invariant σ:
-    p = p_0 = 0 (9.94); K* = 0: p_0 = 1 (9.95), and p = 1 for odd σ (9.96). Raises
-    `InvalidValueError` where the activation has no critical initialisation.
+    With χ⊥-products (ℓ/L)^p and K ~ ℓ^{-p_0}: λ_b^(ℓ) = λ̃_b ℓ^{-p} L^{p−1} and λ_W^(ℓ) =
+    λ̃_W ℓ^{p_0−p} L^{p−1}. Scale-invariant σ: p = p_0 = 0 (9.94); K* = 0: p_0 = 1 (9.95), and p = 1
+    for odd σ (9.96). Raises `InvalidValueError` where the activation has no critical
+    initialisation.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `depth`: L, the number of weight matrices.
+    - `lambda_b`, `lambda_W`: the depth-independent λ̃_b, λ̃_W.
+
+    **Returns:** `DepthScaledRates`.
 
     >>> rates = depth_scaled_rates("tanh", 4)
     >>> rates.lambda_b, rates.lambda_W, rates.equation
@@ -98,59 +106,36 @@ class NTKShares:
     chain_rule: Float[np.ndarray, "layer *sample"]
 
 
-def ntk_shares(
-    activation: ActivationLike,
-    mean_square: Float[np.ndarray, "*sample"] | float,
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    lambda_b: PerLayer = 1.0,
-    lambda_W: PerLayer = 1.0,
-) -> NTKShares:
+def ntk_shares(network: MLP, mean_square: Float[np.ndarray, "*sample"] | float) -> NTKShares:
     """The contribution of every layer's biases and weights to the output's frozen NTK (9.28).
 
-    For single inputs with (1/n_0) Σ x² = `mean_square`. Cost: about 30 μs per layer and sample.
+    Cost: about 30 μs per layer and sample.
 
-    >>> shares = ntk_shares("relu", 1.0, 4, C_b=0.0, C_W=2.0, lambda_b=0.25, lambda_W=0.25)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `mean_square`: (1/n_0) Σ x² of single inputs, one number or one per sample.
+
+    **Returns:** `NTKShares`.
+
+    >>> net = MLP([1] * 5, "relu", C_b=0.0, C_W=2.0, lambda_b=0.25, lambda_W=0.25)
+    >>> shares = ntk_shares(net, 1.0)
     >>> shares.bias + shares.weight
     array([0.5, 0.5, 0.5, 0.5])
     """
-    sigma, depth = resolve(activation), check_depth(depth)
+    require_plain(network, "what each layer contributes to the NTK")
+    sigma, depth = network.activation, network.depth
     if sigma.jumps:
         raise InvalidValueError(
             "activation", sigma.name, "σ jumps, so σ' is a delta and the NTK does not exist"
         )
     squares = check_variance(mean_square, "mean_square").reshape(-1)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    bias, weight = (
-        np.array(per_layer(name, value, depth, _RATE))[:, None]
-        for name, value in (("lambda_b", lambda_b), ("lambda_W", lambda_W))
-    )
-    K = single_input(sigma, C_b[0] + C_W[0] * squares, depth, C_b=C_b, C_W=C_W).K[:-1]
+    C_W = np.array(network.C_W)
+    bias, weight = (np.array(rate)[:, None] for rate in (network.lambda_b, network.lambda_W))
+    K = single_input(network, network.C_b[0] + C_W[0] * squares).K[:-1]
     g = np.concatenate([squares[None, :], power_average(sigma, K, 2)])
     # From the last layer down, so that nothing is divided by a vanishing product.
     gains = np.concatenate([C_W[1:, None] * slope_average(sigma, K), np.ones((1, squares.size))])
     chain = np.cumprod(gains[::-1], axis=0)[::-1]
     shape = (depth, *np.shape(mean_square))
     return NTKShares(*(part.reshape(shape) for part in (bias * chain, weight * g * chain, chain)))
-
-
-def network_shares(network: MLP, x: object) -> NTKShares:
-    """`ntk_shares` of a network, for every row of `x` on its own.
-
-    >>> net = MLP([2, 9, 1], "tanh", C_b=0.0, C_W=1.0, lambda_b=0.0)
-    >>> network_shares(net, [[1.0, 1.0]]).weight.round(6)
-    array([[0.464403],
-           [0.394294]])
-    """
-    inputs = check_inputs(x, network.widths[0])
-    return ntk_shares(
-        network.activation,
-        np.sum(inputs**2, axis=1) / network.widths[0],
-        network.depth,
-        C_b=network.C_b,
-        C_W=network.C_W,
-        lambda_b=network.lambda_b,
-        lambda_W=network.lambda_W,
-    )

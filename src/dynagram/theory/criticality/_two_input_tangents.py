@@ -12,24 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian._one_input import (
-    ActivationLike,
-    joint_average,
-    power_average,
-    slope_average,
-)
+from dynagram.gaussian._one_input import joint_average, power_average, slope_average
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.networks import MLP, per_layer
+from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.criticality import angle, pair_kernel_flow, slope_product, to_gamma
-from dynagram.theory.criticality._flow import check_depth
-from dynagram.theory.criticality._one_input import PerLayer
+from dynagram.theory.criticality._angles import angle, pair_kernel_flow, slope_product
 from dynagram.theory.criticality._one_input_tangents import slope_bend
-from dynagram.theory.criticality._two_inputs import small_separation
-
-_RATE = "a learning rate must be ≥ 0"
+from dynagram.theory.criticality._two_inputs import small_separation, to_gamma
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +35,13 @@ def gamma_ntk(network: MLP, x: object) -> GammaNTK:
 
     For separations δ below about 1e-5 the components [1], [2] lose digits to cancellation:
     use `small_separation_ntk` there.
+
+    **Arguments:**
+
+    - `network`: an `MLP`, with or without skips.
+    - `x`: the two inputs x₊, x₋, one per row.
+
+    **Returns:** a `GammaNTK`.
 
     >>> net = MLP([2, 9, 9, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> gamma_ntk(net, [[1.0, 0.5], [0.5, 1.0]]).Theta.round(6)
@@ -77,28 +74,31 @@ class SmallSeparationNTK:
 
 
 def small_separation_ntk(
-    activation: ActivationLike,
+    network: MLP,
     mean_square: Float[np.ndarray, "*sample"] | float,
-    depth: int,
     *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    lambda_b: PerLayer = 1.0,
-    lambda_W: PerLayer = 1.0,
     along: float = 0.0,
     distance: float = 0.0,
 ) -> SmallSeparationNTK:
     """The δ recursions (10.66), (10.70) of Θ, with the terms that unequal norms add to (10.70).
 
-    `mean_square` = |x₀|²/n_0 of the midpoint, `along` = x₀·δx/n_0 (0 for equal norms), `distance` =
-    |δx|²/n_0. The unequal-norm terms and Θ_0 are beyond the book. σ' must not jump: ⟨σ''σ''⟩
-    diverges then. Cost: about 0.1 ms per layer and sample.
+    The unequal-norm terms and Θ_0 are beyond the book. σ' must not jump: ⟨σ''σ''⟩ diverges then.
+    Cost: about 0.1 ms per layer and sample.
 
-    >>> pair = small_separation_ntk("tanh", 1.0, 3, C_b=0.0, C_W=1.0, distance=4e-4)
-    >>> (pair.Theta_2 * 1e4).round(6)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `mean_square`: |x₀|²/n_0 of the midpoint, one number or one per sample.
+    - `along`: x₀·δx/n_0, 0 for equal norms.
+    - `distance`: |δx|²/n_0.
+
+    **Returns:** a `SmallSeparationNTK`.
+
+    >>> net = MLP([1] * 4, "tanh", C_b=0.0, C_W=1.0)
+    >>> (small_separation_ntk(net, 1.0, distance=4e-4).Theta_2 * 1e4).round(6)
     array([1.      , 1.529213, 1.617113])
     """
-    sigma, depth = resolve(activation), check_depth(depth)
+    sigma, depth = network.activation, network.depth
     if any(any(kink.jumps[:2]) for kink in sigma.kinks):
         raise InvalidValueError(
             "activation",
@@ -106,10 +106,10 @@ def small_separation_ntk(
             "σ' jumps, so ⟨σ''σ''⟩ diverges: use angle_ntk or gamma_ntk",
         )
     squares = check_variance(mean_square, "mean_square")
-    C_b, C_W, bias, weight = _per_layer(depth, C_b, C_W, lambda_b, lambda_W)
+    C_W, bias, weight = network.C_W, network.lambda_b, network.lambda_W
     kernel = small_separation(
-        sigma, C_b[0] + C_W[0] * squares.reshape(-1), depth,
-        C_b=C_b, C_W=C_W, delta_1=C_W[0] * along, delta_2=C_W[0] * distance / 4,
+        network, network.C_b[0] + C_W[0] * squares.reshape(-1),
+        delta_1=C_W[0] * along, delta_2=C_W[0] * distance / 4,
     )  # fmt: skip
     K = kernel.K00[:-1]
     g, s, s1 = power_average(sigma, K, 2), slope_average(sigma, K), slope_average(sigma, K, 1)
@@ -150,45 +150,32 @@ class AngleNTK:
         return self.Theta[:, 0, 1] / np.sqrt(self.Theta[:, 0, 0] * self.Theta[:, 1, 1])
 
 
-def angle_ntk(
-    activation: ActivationLike,
-    gram: Float[np.ndarray, "2 2"],
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    lambda_b: PerLayer = 1.0,
-    lambda_W: PerLayer = 1.0,
-) -> AngleNTK:
+def angle_ntk(network: MLP, gram: Float[np.ndarray, "2 2"]) -> AngleNTK:
     """The exact two-input NTK of a scale-invariant network at any angle and norms (10.85)-(10.89).
 
-    `gram` = x·x/n_0 of the two inputs. Cost: about 20 μs per layer.
+    Cost: about 20 μs per layer.
 
-    >>> pair = angle_ntk("relu", np.eye(2), 100, C_b=0.0, C_W=2.0)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips, of a scale-invariant activation.
+    - `gram`: x·x/n_0 of the two inputs.
+
+    **Returns:** an `AngleNTK`.
+
+    >>> pair = angle_ntk(MLP([1] * 101, "relu", C_b=0.0, C_W=2.0), np.eye(2))
     >>> pair.cosine[[0, 9, 99]].round(4)
     array([0.5   , 0.3635, 0.2736])
     """
-    depth = check_depth(depth)
-    C_b, C_W, bias, weight = _per_layer(depth, C_b, C_W, lambda_b, lambda_W)
+    sigma, depth, C_b, C_W = network.activation, network.depth, network.C_b, network.C_W
+    bias, weight = network.lambda_b, network.lambda_W
     check_variance(np.linalg.eigvalsh(gram) + 1e-12 * np.trace(gram), "eigenvalues of gram")
-    K = pair_kernel_flow(activation, C_b[0] + C_W[0] * gram, depth, C_b=C_b, C_W=C_W)
+    K = pair_kernel_flow(network, C_b[0] + C_W[0] * gram)
     psi = np.asarray(angle(K))
-    same = slope_product(activation, np.zeros(depth))
-    apart = slope_product(activation, psi)
+    same = slope_product(sigma, np.zeros(depth))
+    apart = slope_product(sigma, psi)
     slope = np.moveaxis(np.array([[same, apart], [apart, same]]), -1, 0)
     rows = [bias[0] + weight[0] * gram]
     for i in range(1, depth):
         product = (K[i] - C_b[i]) / C_W[i]  # ⟨σσ⟩
         rows.append(bias[i] + weight[i] * product + C_W[i] * slope[i - 1] * rows[-1])
     return AngleNTK(K, np.stack(rows), psi)
-
-
-def _per_layer(
-    depth: int, C_b: PerLayer, C_W: PerLayer, lambda_b: PerLayer, lambda_W: PerLayer
-) -> tuple[Float[np.ndarray, " layer"], ...]:
-    return (
-        np.array(per_layer("C_b", C_b, depth, "a variance must be ≥ 0")),
-        np.array(per_layer("C_W", C_W, depth, "must be > 0", positive=True)),
-        np.array(per_layer("lambda_b", lambda_b, depth, _RATE)),
-        np.array(per_layer("lambda_W", lambda_W, depth, _RATE)),
-    )

@@ -13,19 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation
-from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian._one_input import (
-    ActivationLike,
-    joint_average,
-    power_average,
-    slope_average,
-    slopes,
-)
+from dynagram.gaussian._one_input import joint_average, power_average, slope_average, slopes
 from dynagram.gaussian._quadrature import check_variance
-from dynagram.theory.criticality._flow import check_depth, kernel_flow, variances_per_layer
-from dynagram.theory.criticality._one_input import PerLayer, width_ratios
+from dynagram.networks import MLP
+from dynagram.networks._checks import require_plain
+from dynagram.theory.criticality._flow import kernel_flow
+from dynagram.theory.criticality._one_input import width_ratios
 from dynagram.theory.criticality._point import CriticalPoint
 
 # γ^[0], γ^[1], γ^[2] (5.16): orthogonal, with squared norms 4, 2, 4.
@@ -36,6 +30,12 @@ _PROJECTION = GAMMA / np.sum(GAMMA**2, axis=(1, 2), keepdims=True)
 def to_gamma(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch 3"]:
     """Components M_[0], M_[1], M_[2] of a symmetric matrix over the samples (+, −) (5.20).
 
+    **Arguments:**
+
+    - `matrix`: symmetric 2×2 matrices, any batch of them.
+
+    **Returns:** their components M_[0], M_[1], M_[2].
+
     >>> to_gamma(np.array([[0.9, 0.4], [0.4, 0.6]]))
     array([0.575, 0.15 , 0.175])
     """
@@ -44,6 +44,12 @@ def to_gamma(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*bat
 
 def from_gamma(components: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch 2 2"]:
     """The symmetric matrix Σ_a M_[a] γ^[a] (5.15).
+
+    **Arguments:**
+
+    - `components`: M_[0], M_[1], M_[2], any batch of them.
+
+    **Returns:** the matrices.
 
     >>> from_gamma(np.array([0.575, 0.15, 0.175]))
     array([[0.9, 0.4],
@@ -55,6 +61,12 @@ def from_gamma(components: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "
 def vertex_to_gamma(vertex: Float[np.ndarray, "*batch 2 2 2 2"]) -> Float[np.ndarray, "*batch 3 3"]:
     """V_[a][b] of V_(α₁α₂)(α₃α₄), symmetric in each pair and under exchange of the pairs.
 
+    **Arguments:**
+
+    - `vertex`: V over the samples (+, −), any batch.
+
+    **Returns:** V_[a][b].
+
     >>> vertex_to_gamma(np.ones((2, 2, 2, 2)))[0, 0]
     np.float64(1.0)
     """
@@ -63,6 +75,12 @@ def vertex_to_gamma(vertex: Float[np.ndarray, "*batch 2 2 2 2"]) -> Float[np.nda
 
 def vertex_from_gamma(components: Float[np.ndarray, "*batch 3 3"]) -> Float[np.ndarray, "..."]:
     """V_(α₁α₂)(α₃α₄) = Σ V_[a][b] γ^[a] γ^[b], shape (*batch, 2, 2, 2, 2).
+
+    **Arguments:**
+
+    - `components`: V_[a][b], any batch of them.
+
+    **Returns:** V over the samples (+, −).
 
     >>> vertex_from_gamma(np.eye(3))[0, 0, 1, 1]
     np.float64(1.0)
@@ -85,31 +103,32 @@ class SmallSeparationFlow:
 
 
 def small_separation(
-    activation: ActivationLike,
+    network: MLP,
     K1: Float[np.ndarray, "*sample"] | float,
-    depth: int,
     *,
-    C_b: PerLayer,
-    C_W: PerLayer,
     delta_1: float = 0.0,
     delta_2: float = 0.0,
     delta_0: float = 0.0,
 ) -> SmallSeparationFlow:
     """The bootstrapped recursions (5.46)-(5.48) from δK_[1], δδK_[2], δδK_[0] of the first layer.
 
-    For inputs x ± δx/2: K1 is the kernel of x, `delta_1` = C_W x·δx/n_0, `delta_2` =
-    C_W|δx|²/4n_0 and `delta_0` = 0. The recursion of δδK_[0] is beyond the book. Cost: about
-    50 μs per layer and sample.
+    The recursion of δδK_[0] is beyond the book. Cost: about 50 μs per layer and sample.
 
-    >>> flow = small_separation("tanh", 1.0, 3, C_b=0.0, C_W=1.0, delta_1=1.0)
-    >>> flow.delta_2.round(9)
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `K1`: the kernel of the midpoint x of the inputs x ± δx/2, one number or one per sample.
+    - `delta_1`, `delta_2`, `delta_0`: C_W x·δx/n_0, C_W|δx|²/4n_0 and 0 for such inputs.
+
+    **Returns:** a `SmallSeparationFlow`.
+
+    >>> net = MLP([1] * 4, "tanh", C_b=0.0, C_W=1.0)
+    >>> small_separation(net, 1.0, delta_1=1.0).delta_2.round(9)
     array([ 0.        , -0.08914814, -0.06445537])
     """
-    sigma, first = resolve(activation), check_variance(K1, "K1")
-    depth = check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = _positive_flow(sigma, first, C_b, C_W)
-    K, weight = flow[:-1], C_W[1:, None]
+    sigma, depth, first = network.activation, network.depth, check_variance(K1, "K1")
+    flow = _positive_flow(network, first)
+    K, weight = flow[:-1], np.array(network.C_W)[1:, None]
     parallel, perpendicular = power_average(sigma, K, 2, 1), slope_average(sigma, K)
     h = 0.5 * slope_average(sigma, K, derivative=1)
     bend = np.zeros(K.shape)
@@ -126,11 +145,11 @@ def small_separation(
     return SmallSeparationFlow(*(part.reshape(shape) for part in (flow, d1, d2, d0)))
 
 
-def _positive_flow(
-    sigma: Activation, first: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
-) -> np.ndarray:
+def _positive_flow(network: MLP, first: np.ndarray) -> np.ndarray:
     """The kernel flow, refused at K = 0: a separation is small only against a finite kernel."""
-    flow = kernel_flow(sigma, first.reshape(-1), C_b, C_W)
+    require_plain(network, "the recursion of nearby inputs")
+    C_b, C_W = np.array(network.C_b), np.array(network.C_W)
+    flow = kernel_flow(network.activation, first.reshape(-1), C_b, C_W)
     if not np.all(flow > 0.0):
         raise InvalidValueError("K1", 0.0, "small separations need a kernel > 0 at every layer")
     return flow
@@ -153,29 +172,28 @@ class SeparationVertex:
 
 
 def separation_vertex(
-    activation: ActivationLike,
-    K1: Float[np.ndarray, "*sample"] | float,
-    depth: int,
-    *,
-    C_b: PerLayer,
-    C_W: PerLayer,
-    distance: float = 1.0,
-    widths: tuple[int, ...] | None = None,
+    network: MLP, K1: Float[np.ndarray, "*sample"] | float, *, distance: float = 1.0
 ) -> SeparationVertex:
     """V_[a][b] of two inputs of equal norm at small squared distance (D9.5), beyond the book.
 
-    `distance` is δδK_[2] of the first layer; V02 and V11 are linear, V22 quadratic in it, so its
-    size only sets the units. Cost: about 60 μs per layer and sample.
+    Cost: about 60 μs per layer and sample.
 
-    >>> vertex = separation_vertex("relu", 1.0, 4, C_b=0.0, C_W=2.0)
-    >>> vertex.V22
+    **Arguments:**
+
+    - `network`: an `MLP` without skips.
+    - `K1`: the kernel of their midpoint, one number or one per sample.
+    - `distance`: δδK_[2] of the first layer; V02 and V11 are linear, V22 quadratic in it, so its
+        size only sets the units.
+
+    **Returns:** a `SeparationVertex`.
+
+    >>> separation_vertex(MLP([1] * 5, "relu", C_b=0.0, C_W=2.0), 1.0).V22
     array([ 0.,  5., 10., 15.])
     """
-    sigma, first = resolve(activation), check_variance(K1, "K1")
-    depth = check_depth(depth)
-    C_b, C_W = variances_per_layer("C_b", C_b, depth), variances_per_layer("C_W", C_W, depth)
-    flow = _positive_flow(sigma, first, C_b, C_W)
-    K, weight, ratio = flow[:-1], C_W[1:, None], width_ratios(widths, depth)[:, None]
+    sigma, depth, first = network.activation, network.depth, check_variance(K1, "K1")
+    flow = _positive_flow(network, first)
+    K, weight = flow[:-1], np.array(network.C_W)[1:, None]
+    ratio = width_ratios(network.widths)[:, None]
     g, slope = power_average(sigma, K, 2), slope_average(sigma, K)
     parallel, perpendicular = weight * power_average(sigma, K, 2, 1), weight * slope
     drift = weight * slope_average(sigma, K, derivative=1)
@@ -204,6 +222,12 @@ def separation_vertex_slopes(point: CriticalPoint) -> dict[str, float]:
     """Slopes s of V00/K², V02/(Kd), V11/(Kd), V22/d² → s·ℓ at criticality (D9.6), beyond the book.
 
     Scale-invariant: exact, at infinitesimal angle. K* = 0: asymptotic, for p_perpendicular < 4.
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+
+    **Returns:** the slopes by name.
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> separation_vertex_slopes(critical_initialisation("relu"))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.networks import MLP, Params, check_inputs, checked_number
+from dynagram.networks import Model, check_inputs, checked_number
 from dynagram.observables.fields._overlaps import collective_kernel
 from dynagram.observables.fields._state import (
     Fields,
@@ -38,11 +38,18 @@ CARRIED = ("weights", "fields", "kernel")
 class AnchoredRun:
     """Prediction and truth after each step t = 1..steps; the anchors are at 0, k, 2k, …
 
-    `residual_error` is ‖r_predicted − r‖/‖r(anchor)‖ and `residual_change` the same of
-    r − r(anchor), what there was to predict; likewise, layer by layer and by Frobenius norms, for
-    u_ℓ (ℓ = 1..L) and b_ℓ (ℓ = 1..L-1), and for the outputs on unseen inputs, relative to the root
-    of their mean square at the anchor. `flips[t, ℓ-1]` counts the (α, i) that changed sign in
-    step t, `flipped` those whose sign differs from the anchor's.
+    **Arguments:**
+
+    - `every`, `carried`: k, and what the prediction carries along.
+    - `losses`, `predicted_losses`: after each step.
+    - `residual_error`: ‖r_predicted − r‖/‖r(anchor)‖.
+    - `residual_change`: the same of r − r(anchor), what there was to predict.
+    - `unseen_error`, `unseen_change`: likewise for the outputs on unseen inputs, relative to the
+        root of their mean square at the anchor.
+    - `u_error`, `u_change`, `b_error`, `b_change`: likewise, layer by layer and by Frobenius norms,
+        for u_ℓ (ℓ = 1..L) and b_ℓ (ℓ = 1..L-1).
+    - `flips`: [t, ℓ-1] counts the (α, i) that changed sign in step t.
+    - `flipped`: those whose sign differs from the anchor's.
     """
 
     every: int
@@ -68,8 +75,7 @@ class AnchoredRun:
 
 
 def anchored_run(
-    network: MLP,
-    params: Params,
+    model: Model,
     x: object,
     y: object,
     *,
@@ -81,37 +87,46 @@ def anchored_run(
 ) -> AnchoredRun:
     """Train by gradient descent and predict it from an anchor renewed `every` k steps.
 
-    `carried` is "weights", "fields" or "kernel", as in the heading of this module; `unseen` are
-    further inputs whose outputs are predicted, too. For one hidden layer the three agree. Cost per
-    step: that of training, once more for "weights", and M² Σ n_ℓ for the others.
+    **Arguments:**
 
-    >>> from dynagram.observables.fields._state import fixed_readout
-    >>> network, params = fixed_readout([np.eye(2), np.array([[2.0, 1.0], [1.0, 2.0]])])
+    - `model`: a network with one output, a fixed readout and a piecewise linear activation.
+    - `x`, `y`: training inputs (M, n_0) and targets (M,).
+    - `eta`: the learning rate η.
+    - `steps`, `every`: how many steps, and after how many of them the anchor is renewed.
+    - `carried`: "weights", "fields" or "kernel", as in the heading of this module; for one hidden
+        layer the three agree.
+    - `unseen`: further inputs whose outputs are predicted, too.
+
+    **Returns:** `AnchoredRun`. Cost per step: that of training, once more for "weights", and
+    M² Σ n_ℓ for the others.
+
+    >>> from dynagram.observables.fields import fixed_readout
+    >>> model = fixed_readout([np.eye(2), np.array([[2.0, 1.0], [1.0, 2.0]])])
     >>> sets = {"x": np.array([[3.0, 1.0]]), "y": [5.0], "unseen": np.array([[1.0, 1.0]])}
-    >>> run = anchored_run(network, params, **sets, eta=1e-3, steps=4, every=2)
+    >>> run = anchored_run(model, **sets, eta=1e-3, steps=4, every=2)
     >>> run.losses.round(4).tolist(), run.predicted_losses.round(4).tolist()
     ([0.8102, 0.6571, 0.5335, 0.4334], [0.81, 0.6568, 0.5333, 0.4332])
     """
-    check_fixed_readout(network, "a prediction with fixed masks")
-    check_piecewise_linear(network, "a prediction with fixed masks")
+    check_fixed_readout(model.network, "a prediction with fixed masks")
+    check_piecewise_linear(model.network, "a prediction with fixed masks")
     if carried not in CARRIED:
         raise InvalidValueError("carried", carried, f"expected one of {', '.join(CARRIED)}")
     for name, value in (("steps", steps), ("every", every)):
         if value < 1:
             raise InvalidValueError(name, value, "expected 1 or more")
-    inputs = check_inputs(x, network.widths[0])
-    targets = checked_targets(network, params, y, inputs.shape[0])
-    others = None if unseen is None else check_inputs(unseen, network.widths[0], "unseen")
+    inputs = check_inputs(x, model.network.input_size)
+    targets = checked_targets(model, y, inputs.shape[0])
+    others = None if unseen is None else check_inputs(unseen, model.network.input_size, "unseen")
     rate = checked_number("eta", eta, "a learning rate must be ≥ 0")
-    problem = _Problem(network, inputs, targets, others, rate)
+    problem = _Problem(inputs, targets, others, rate)
     rows: list[dict[str, object]] = []
-    truth = problem.state(params)
+    truth = problem.state(model)
     anchor, prediction, last = truth, _PREDICTIONS[carried](problem, truth), truth
     for step in range(steps):
-        params = gradient_step(network, params, inputs, targets, rate)[0]
+        model = gradient_step(model, inputs, targets, rate)[0]
         if step and step % every == 0:
             anchor, prediction = last, _PREDICTIONS[carried](problem, last)
-        truth = problem.state(params)
+        truth = problem.state(model)
         rows.append(_compared(problem, anchor, last, truth, next(prediction)))
         last = truth
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -129,16 +144,15 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    network: MLP
     x: np.ndarray
     y: np.ndarray
     unseen: np.ndarray | None
     eta: float
 
-    def state(self, params: Params) -> _State:
+    def state(self, model: Model) -> _State:
         """What the network is."""
-        unseen = None if self.unseen is None else fields(self.network, params, self.unseen)
-        return _State(fields(self.network, params, self.x), unseen)
+        unseen = None if self.unseen is None else fields(model, self.unseen)
+        return _State(fields(model, self.x), unseen)
 
 
 _Prediction = Callable[[_Problem, _State], Iterator[_State]]
@@ -147,21 +161,20 @@ _Prediction = Callable[[_Problem, _State], Iterator[_State]]
 def _by_weights(problem: _Problem, anchor: _State) -> Iterator[_State]:
     """Gradient descent of the network whose masks are those of the anchor."""
     gates = anchor.train.a
-    params = anchor.train.params
+    model = anchor.train.model
     while True:
-        params = gradient_step(problem.network, params, problem.x, problem.y, problem.eta, gates)[0]
+        model = gradient_step(model, problem.x, problem.y, problem.eta, gates)[0]
         yield _State(
-            _gated(problem, params, problem.x, anchor.train),
+            _gated(model, problem.x, anchor.train),
             None
             if anchor.unseen is None or problem.unseen is None
-            else _gated(problem, params, problem.unseen, anchor.unseen),
+            else _gated(model, problem.unseen, anchor.unseen),
         )
 
 
-def _gated(problem: _Problem, params: Params, x: np.ndarray, anchor: Fields) -> Fields:
+def _gated(model: Model, x: np.ndarray, anchor: Fields) -> Fields:
     """The fields of the network with the masks of `anchor`."""
-    y = np.zeros(x.shape[0])
-    seen = gradient_step(problem.network, params, x, y, 0.0, anchor.a)[1]
+    seen = gradient_step(model, x, np.zeros(x.shape[0]), 0.0, anchor.a)[1]
     found = jax.tree.map(np.asarray, seen)
     b = tuple(anchor.N * B[:, 0, :] for B in found.B)
     return replace(anchor, u=found.u, b=b, output=found.z[-1][:, 0])

@@ -31,9 +31,16 @@ PerLayer = tuple[Float[np.ndarray, "samples _"], ...]
 def loss_gradient(train: Fields, residual: Residual) -> tuple[Layer, ...]:
     """∂𝓛/∂(bias, W) of the hidden layers, exactly: (2/(MN)) Σ_β r^β z_ℓ^β (u_{ℓ-1}^β)ᵀ (83).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> loss_gradient(found, np.array([0.5]))[0].W.tolist()       # 2 r/(MN) = 0.5
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+
+    **Returns:** a `Layer` per hidden layer.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> loss_gradient(state, np.array([0.5]))[0].W.tolist()       # 2 r/(MN) = 0.5
     [[1.5, 0.5], [1.5, 0.5]]
     """
     _check_residual(train, residual)
@@ -52,9 +59,18 @@ def output_update(
 
     Exact for one hidden layer while no mask flips, else wrong by O(η²).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> output_update(found, np.array([0.5]), eta=0.1).round(6).tolist()   # K = 5
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** (samples,).
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> output_update(state, np.array([0.5]), eta=0.1).round(6).tolist()   # K = 5
     [-0.5]
     """
     _check_residual(train, residual)
@@ -66,9 +82,18 @@ def local_updates(
 ) -> PerLayer:
     """δu_ℓ, ℓ = 1..L: what the layer's own weights do to u_ℓ, its input held fixed (150).
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> local_updates(found, np.array([0.5]), eta=0.1)[0].round(6).tolist()
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> local_updates(state, np.array([0.5]), eta=0.1)[0].round(6).tolist()
     [[-0.5, -0.5]]
     """
     _check_residual(train, residual)
@@ -85,11 +110,19 @@ def activation_updates(
 ) -> PerLayer:
     """Δu_ℓ, ℓ = 1..L, to first order in η (152). Any activation, with a = σ'.
 
-    Cost per layer: M² n_ℓ for Q and its product, M n_ℓ n_{ℓ-1} for what comes from below.
+    **Arguments:**
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> [u.round(6).tolist() for u in activation_updates(found, np.array([0.5]), eta=0.1)]
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer. Cost per layer: M² n_ℓ for Q and its
+    product, M n_ℓ n_{ℓ-1} for what comes from below.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> [u.round(6).tolist() for u in activation_updates(state, np.array([0.5]), eta=0.1)]
     [[[-0.5, -0.5]], [[-1.0, -1.0]]]
     """
     moving = others or train
@@ -109,9 +142,18 @@ def conjugate_updates(
     which is Σ_β 𝓜_ℓ^αβ u_ℓ^β r^β summed over β first, and holds with biases, too. It needs a
     fixed readout and slopes that stay while masks do: linear, ReLU, leaky ReLU or abs.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> found = fields(*fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> conjugate_updates(found, np.array([0.5]), eta=0.1)[0].round(6).tolist()   # S^(2) = 1
+    **Arguments:**
+
+    - `train`: fields of the training set.
+    - `residual`: r = Ŷ − Y, (M,).
+    - `eta`: η.
+    - `others`: fields of unseen inputs, whose updates are asked for instead.
+
+    **Returns:** one array (samples, n_ℓ) per hidden layer.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> state = fields(fixed_readout([np.eye(2), np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> conjugate_updates(state, np.array([0.5]), eta=0.1)[0].round(6).tolist()   # S^(2) = 1
     [[-0.3, -0.1]]
     """
     _check_residual(train, residual)

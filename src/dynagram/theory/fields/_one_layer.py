@@ -28,9 +28,12 @@ from dynagram.theory.fields._descent import checked_targets, divergence
 class FieldRun:
     """Training and test curves that came from fields alone.
 
-    `losses[t]` is 𝓛 before step t, the last at the end; `outputs` and `unseen_outputs` are Ŷ(t),
-    `flips[t]` the number of (α, i) of the training set that changed sign in step t; `v` and
-    `unseen_v` are the preactivations at the end.
+    **Arguments:**
+
+    - `losses`: 𝓛 before each step, the last at the end.
+    - `outputs`, `unseen_outputs`: Ŷ(t).
+    - `flips`: the number of (α, i) of the training set that changed sign in each step.
+    - `v`, `unseen_v`: preactivations at the end.
     """
 
     losses: Float[np.ndarray, " steps_and_one"]
@@ -48,12 +51,21 @@ def simulate_one_layer(
 
     Uses v(0), the input overlaps and the targets; no weight enters. In float64 it equals `descend`
     to rounding, for any activation, η and number of steps. In float32 a preactivation near 0 may
-    take the other sign, and the runs part. Cost per step: (M + M') M N multiply-adds, where
-    weights cost 2 (M + M') n_0 N; memory (M + M')(M + steps + N) numbers.
+    take the other sign, and the runs part.
 
-    >>> from dynagram.observables.fields._state import fields, fixed_readout
-    >>> start = fields(*fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
-    >>> other = fields(start.network, start.params, np.array([[1.0, 1.0]]))
+    **Arguments:**
+
+    - `train`: fields of the training set at the start.
+    - `y`: targets (M,).
+    - `eta`, `steps`: η, and how many steps.
+    - `unseen`: fields of further inputs at the start.
+
+    **Returns:** `FieldRun`. Cost per step: (M + M') M N multiply-adds, where weights cost
+    2 (M + M') n_0 N; memory (M + M')(M + steps + N) numbers.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> start = fields(fixed_readout([np.eye(2)]), np.array([[3.0, 1.0]]))
+    >>> other = fields(start.model, np.array([[1.0, 1.0]]))
     >>> run = simulate_one_layer(start, [1.0], eta=0.05, steps=1, unseen=other)
     >>> run.outputs[:, 0].round(6).tolist(), run.unseen_outputs[:, 0].round(6).tolist()
     ([2.0, 1.5], [1.0, 0.8])
@@ -62,7 +74,7 @@ def simulate_one_layer(
         allowed = "one needed: from two on the fields are no closed dynamics, use anchored_run"
         raise InvalidValueError("hidden layers", train.hidden_layers, allowed)
     check_fixed_readout(train.network, "the dynamics of fields alone")
-    targets = checked_targets(train.network, train.params, y, train.samples)
+    targets = checked_targets(train.model, y, train.samples)
     rate = checked_number("eta", eta, "a learning rate must be ≥ 0")
     if steps < 0:
         raise InvalidValueError("steps", steps, "expected 0 or more")
@@ -71,7 +83,7 @@ def simulate_one_layer(
         Q = np.concatenate([Q, moved_overlaps(unseen, train)[0]])
         v = np.concatenate([v, unseen.v[0]])
     readout = train.weights(2)[0]
-    offset = float(np.asarray(train.params[-1].b)[0])
+    offset = float(np.asarray(train.model.params[-1].b)[0])
     factor = -2.0 * rate * train.N / train.samples
     end, outputs, flips = _simulate(
         train.network.activation, v, factor * Q, readout, offset, targets, steps

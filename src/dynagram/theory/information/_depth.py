@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.theory.criticality import critical_initialisation
+from dynagram.networks._checks import require_plain
 from dynagram.theory.information._aspect import optimal_aspect_ratio, optimal_skip
 from dynagram.theory.skips import residual_critical, residual_flow
 
@@ -94,6 +94,7 @@ def skip_advice(network: MLP, mean_square: float) -> SkipAdvice:
     >>> print(round(skip_advice(net, 1.0).skip, 4))
     0.9649
     """
+    require_plain(network, "advice on skips")
     sigma, depth, width = network.activation, network.depth, network.widths[1]
     if depth < 3:
         raise InvalidValueError("depth", depth, "blocks with skips need at least 3 layers")
@@ -103,16 +104,11 @@ def skip_advice(network: MLP, mean_square: float) -> SkipAdvice:
     )
     wanted = gamma > 0.0
     shown = gamma if wanted else _EXAMPLE
-    point, plain = residual_critical(sigma, shown), critical_initialisation(sigma)
+    point = residual_critical(sigma, shown)
     K1 = network.C_b[0] + network.C_W[0] * mean_square
 
-    def spread(skip: float, C_b: float, C_W: float) -> float:
-        flow = residual_flow(
-            sigma, K1, depth,
-            C_b=[plain.C_b, *[C_b] * (depth - 2), plain.C_b],
-            C_W=[plain.C_W, *[C_W] * (depth - 2), plain.C_W],
-            skip=[*[skip] * (depth - 2), 0.0],
-        )  # fmt: skip
+    def spread(skip: float) -> float:
+        flow = residual_flow(MLP.critical(network.widths, sigma, skip=skip), K1)
         return math.sqrt(float(flow.V[-1]) / width) / float(flow.K[-1])
 
     best = optimal_aspect_ratio(sigma, outputs, skip=shown)
@@ -124,6 +120,6 @@ def skip_advice(network: MLP, mean_square: float) -> SkipAdvice:
         C_W=point.C_W,
         nu=best.nu,
         r_star=best.r_star,
-        fluctuation=spread(shown, point.C_b, point.C_W),
-        plain_fluctuation=spread(0.0, plain.C_b, plain.C_W),
+        fluctuation=spread(shown),
+        plain_fluctuation=spread(0.0),
     )

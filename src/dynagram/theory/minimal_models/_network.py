@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import MLP, Params, check_inputs
+from dynagram.data import Data
+from dynagram.data._data import check_inputs
+from dynagram.networks import Model
 from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
-from dynagram.theory.bayes._solve import check_data
 from dynagram.theory.minimal_models._nearly_kernel import nearly_kernel_prediction
 
 
@@ -55,58 +55,62 @@ class NetworkPrediction:
 
 
 @float64
-def network_model(network: MLP, params: Params, x: object) -> NetworkModel:
-    """The NTK and dNTK of the network with parameters `params` on the rows of `x`, in float64.
+def network_model(model: Model, x: object) -> NetworkModel:
+    """The NTK and dNTK of one network, in float64.
 
-    Memory and cost: (N n_L)³ numbers, see `dntk`.
+    **Arguments:**
 
-    >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> model = network_model(net, net.draw(jax.random.key(0)), np.ones((3, 2)))
-    >>> model.kernel.shape, model.meta_kernel.shape
+    - `model`: the network, with its learning rates, and its weights.
+    - `x`: inputs (N, n_0), one per row.
+
+    **Returns:** `NetworkModel`. Memory and cost: (N n_L)³ numbers, see `dntk`.
+
+    >>> from dynagram.networks import MLP
+    >>> drawn = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)
+    >>> quadratic = network_model(drawn, np.ones((3, 2)))
+    >>> quadratic.kernel.shape, quadratic.meta_kernel.shape
     ((3, 3), (3, 3, 3))
     """
-    inputs = check_inputs(x, network.widths[0])
-    exact = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, dtype=jax.numpy.float64), params)
-    kernel = np.asarray(ntk(network, exact, inputs)).transpose(0, 2, 1, 3)
-    meta = np.asarray(dntk(network, exact, inputs)).transpose(0, 3, 1, 4, 2, 5)
-    rows = inputs.shape[0] * network.widths[-1]
-    outputs = np.asarray(network.apply(exact, inputs))
+    inputs = check_inputs(x, model.network.input_size)
+    exact = model.in_float64()
+    kernel = np.asarray(ntk(exact, inputs)).transpose(0, 2, 1, 3)
+    meta = np.asarray(dntk(exact, inputs)).transpose(0, 3, 1, 4, 2, 5)
+    rows, outputs = inputs.shape[0] * model.network.output_size, np.asarray(exact(inputs))
     return NetworkModel(kernel.reshape(rows, rows), meta.reshape(rows, rows, rows), outputs)
 
 
 def network_prediction(
-    network: MLP,
-    params: Params,
-    x: object,
-    y: object,
-    test_x: object,
-    *,
-    solution: str = "gd",
-    eta: float | None = None,
+    model: Model, data: Data, *, solution: str = "gd", eta: float | None = None
 ) -> NetworkPrediction:
     """Train the quadratic model of one network from its own initialisation, to first order in dH.
 
-    `eta` is the global learning rate of the network, with its own λ's; the loss is ½Σ(z − y)².
-    Solutions as in `fit_nearly_kernel`. Samples come out as [train…, test…].
+    **Arguments:**
 
-    >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> params = net.draw(jax.random.key(0), dtype="float32")
-    >>> found = network_prediction(net, params, np.eye(2), [0.5, -0.5], [[1.0, 1.0]], eta=0.1)
-    >>> found.outputs[:2].ravel().round(6), found.response.shape
+    - `model`: the network, with its learning rates, and its weights.
+    - `data`: training inputs and targets, and test inputs; the loss is "half-sum", ½Σ(z − y)².
+    - `solution`: as in `fit_nearly_kernel`.
+    - `eta`: the global learning rate of the network.
+
+    **Returns:** `NetworkPrediction`, its samples as [train…, test…].
+
+    >>> from dynagram.networks import MLP
+    >>> drawn = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0, dtype="float32")
+    >>> data = Data(np.eye(2), [0.5, -0.5], test_x=[[1.0, 1.0]])
+    >>> after = network_prediction(drawn, data, eta=0.1)
+    >>> after.outputs[:2].ravel().round(6), after.response.shape
     (array([ 0.5, -0.5]), (3, 1, 2, 1))
     """
-    inputs, targets = check_data(network, x, y)
-    tests = check_inputs(test_x, network.widths[0], "test_x")
-    model = network_model(network, params, np.concatenate([inputs, tests]))
+    targets = data.check(model.network).y
+    quadratic = network_model(model, data.inputs)
     train, n_L = targets.shape
-    missing = (targets - model.outputs[:train]).reshape(-1, 1)
+    missing = (targets - quadratic.outputs[:train]).reshape(-1, 1)
     # Outputs are quadratic in y, so a central difference of any size is their exact derivative.
     steps = np.eye(missing.size)
     columns = np.concatenate([missing, missing + steps, missing - steps], axis=1)
-    found = nearly_kernel_prediction(
-        model.kernel, model.meta_kernel, columns, solution=solution, eta=eta
+    solved = nearly_kernel_prediction(
+        quadratic.kernel, quadratic.meta_kernel, columns, solution=solution, eta=eta
     )
-    shift, up, down = np.split(found, [1, 1 + missing.size], axis=1)
-    outputs = model.outputs + shift.reshape(model.outputs.shape)
+    shift, up, down = np.split(solved, [1, 1 + missing.size], axis=1)
+    outputs = quadratic.outputs + shift.reshape(quadratic.outputs.shape)
     response = (0.5 * (up - down)).reshape(-1, n_L, train, n_L)
-    return NetworkPrediction(outputs, model.outputs, response)
+    return NetworkPrediction(outputs, quadratic.outputs, response)

@@ -10,18 +10,29 @@ docs/derivations/surrogate-flow.md (D4.5), (D4.6).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dynagram.errors import InvalidValueError
-from dynagram.networks import ActivationLike, Layer
-from dynagram.observables._signal import LayerSignals, layer_signals, matrices, mean_slopes
+from dynagram.data import Data
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import Model
+from dynagram.networks._model import takes_model
+from dynagram.observables._signal import LayerSignals, layer_signals, mean_slopes
+from dynagram.results._regime import Judge, Regime
+from dynagram.results._table import Grid, short
 from dynagram.theory.saddle._classes import classify
 from dynagram.theory.saddle._surrogate import RTOL, LinearTask, surrogate_escape
+from dynagram.training import GradientDescent, Optax, Training
+from dynagram.training._losses import half_sum_factor
 
-LOSSES = ("half", "mse", "book")
+if TYPE_CHECKING:
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
+
 FRACTION = 0.5
 COVERAGE = 0.9  # of the interval, as calibrated by the experiment saddle-forecast-calibration
 
@@ -43,7 +54,13 @@ _QUICK_RTOL = 1e-3
 
 @dataclass(frozen=True)
 class Counterfactual:
-    """The forecast if the weights of one layer were multiplied by a factor."""
+    """The forecast if the weights of one layer were multiplied by a factor.
+
+    **Arguments:**
+
+    - `layer`, `factor`: which layer, from 1, and by what.
+    - `escape_step`: when the network would leave.
+    """
 
     layer: int
     factor: float
@@ -54,96 +71,168 @@ class Counterfactual:
 class Forecast:
     """Whether a network sits on a small-signal plateau, and when it will leave it.
 
-    `escape_step` counts steps from the given weights (None without a plateau, inf if no descent is
-    possible), `interval` contains it with 90 % probability. `reasons` says in words what the
-    verdict rests on. `stages` is the number of separate escapes a linear network would make: one
-    per singular value of Σ^{−1/2}E[xyᵀ] above the noise of the batch.
+    **Arguments:**
+
+    - `regime`: "do not use" where there is no such plateau; its reasons say what the verdict
+        rests on.
+    - `escape_step`: in steps from the given weights; None without a plateau, inf if no descent is
+        possible.
+    - `interval`: contains it with 90 % probability.
+    - `loss`, `escape_loss`: the loss that `Training` names, now and at the escape. With biases
+        both are those of centred outputs and targets.
+    - `names`: what the weight matrices are called.
+    - `bottleneck`: the small layers, from 1.
+    - `scales`, `nonlinearity`: as in `LayerSignals`.
+    - `stages`: the number of separate escapes a linear network would make, one per singular value
+        of Σ^{−1/2}E[xyᵀ] above the noise of the batch.
+    - `counterfactuals`: the forecast with each layer in turn rescaled.
     """
 
-    plateau: bool
-    reasons: tuple[str, ...]
+    regime: Regime
     escape_step: float | None
     interval: tuple[float, float] | None
     loss: float
     escape_loss: float
-    r: int
+    names: tuple[str, ...]
     bottleneck: tuple[int, ...]
     scales: tuple[float, ...]
     nonlinearity: tuple[float, ...]
     stages: int
     counterfactuals: tuple[Counterfactual, ...]
 
+    @property
+    def plateau(self) -> bool:
+        """Whether the network sits on a small-signal plateau."""
+        return self.escape_step is not None
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What the verdict rests on, in words."""
+        return self.regime.reasons
+
+    @property
+    def r(self) -> int:
+        """The number of small layers: the plateau lasts Θ(ε^{−(r−2)}) for r ≥ 3."""
+        return len(self.bottleneck)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for JSON."""
+        plain = {"plateau": self.plateau, "reasons": self.reasons, "r": self.r} | asdict(self)
+        return plain | {"regime": self.regime.to_dict()}
+
+    def summary(self) -> Grid:
+        """The layers, with what rescaling each of them would do."""
+        rows = []
+        for index, scale in enumerate(self.scales):
+            is_hidden = index < len(self.nonlinearity)
+            other = self.counterfactuals[index] if self.counterfactuals else None
+            rows.append(
+                (
+                    str(index + 1),
+                    self.names[index],
+                    short(scale, 3),
+                    "yes" if index + 1 in self.bottleneck else "",
+                    f"{self.nonlinearity[index]:.1%}" if is_hidden else "–",
+                    "" if other is None else f"{other.escape_step:.0f} (× {other.factor:g})",
+                )
+            )
+        headings = ("layer", "name", "scale", "bottleneck", "nonlinear", "escape if scaled")
+        return Grid(headings, tuple(rows), self.reasons)
+
+    def table(self) -> Table:
+        """A rich table of the layers."""
+        return self.summary().rich()
+
+    def _repr_html_(self) -> str:
+        return self.summary().html(repr(self))
+
+    def __repr__(self) -> str:
+        if self.escape_step is None:
+            return f"Forecast(no plateau: {self.reasons[0]})"
+        return f"Forecast(escape in {self.escape_step:.0f} steps, bottleneck {self.bottleneck})"
+
+
+@takes_model
 def forecast(
-    params: Sequence[Layer | np.ndarray],
-    batch: tuple[np.ndarray, np.ndarray],
-    activation: ActivationLike,
-    learning_rate: float,
+    model: Model,
+    data: Data,
+    training: Training,
     *,
-    momentum: float = 0.0,
-    loss: str = "half",
-    rates: Sequence[float] | None = None,
     fraction: float = FRACTION,
     factor: float = 2.0,
     seed: int = 0,
 ) -> Forecast:
     """Forecast the end of a plateau under gradient descent (or SGD) from the present weights.
 
-    `params` holds a matrix (n_l, n_{l−1}) or a `Layer` per layer, `batch` inputs (samples, n_0) and
-    targets (samples, outputs). `loss` is what `learning_rate` belongs to: "half" ½ mean over
-    samples of |f − y|², "mse" the mean over samples and outputs, "book" ½ of the sum over the
-    batch. `rates` are relative learning rates of the layers. `factor` is that of the
-    counterfactuals. Cost: L + 5 surrogate flows, below two seconds for 8 layers of 256 units.
+    **Arguments:**
+
+    - `model`: the network as it stands, with its learning rates; without skips.
+    - `data`: a batch of what it trains on.
+    - `training`: gradient descent, perhaps with momentum, on a squared error.
+    - `fraction`: the part of the fall to the least loss of a linear map that counts as escape.
+    - `factor`: by which the counterfactuals rescale a layer.
+    - `seed`: of the sub-batches behind the interval.
+
+    **Returns:** `Forecast`. Cost: L + 5 surrogate flows, below two seconds for 8 layers of 256
+    units.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(1000, 8))
     >>> sizes = (32, 8), (32, 32), (32, 32), (1, 32)
     >>> weights = [0.1 * rng.normal(size=s) * np.sqrt(2 / s[1]) for s in sizes]
-    >>> found = forecast(weights, (x, np.tanh(x[:, :1])), "tanh", 0.05)
-    >>> found.plateau, found.r, found.counterfactuals[0].escape_step < found.escape_step
+    >>> how = Training(GradientDescent(0.025), loss="mean")
+    >>> answer = forecast(Model.of_matrices(weights, "tanh"), Data(x, np.tanh(x[:, 0])), how)
+    >>> answer.plateau, answer.r, answer.counterfactuals[0].escape_step < answer.escape_step
     (True, 4, True)
     """
-    x, y = (np.asarray(part, dtype=np.float64) for part in batch)
-    _check(learning_rate, momentum, loss, fraction, factor)
-    state = layer_signals(params, x, y, activation)
-    weights, biases = matrices(params)
-    kind = classify(activation)
-    centred = kind.offset != 0.0 or any(bias is not None for bias in biases)
-    pace = _paces(rates, len(weights), loss, x, y)
-    run = _Run(weights, math.prod(state.gains), pace, learning_rate, momentum, fraction)
-    sample = x[:: max(len(x) // _GAIN_SAMPLES, 1)]
-    task = LinearTask.of(x, y, centred=centred)
-    present, silent = _losses(state, x, y, task, centred)
-    target = present + fraction * (task.minimum - present)
+    _check(fraction, factor)
+    model, x, y = model.in_float64(), data.check(model.network).x, data.y
+    state = layer_signals(model, x, y)
+    kind = classify(model.network.activation)
+    is_centred = kind.offset != 0.0 or any(np.any(layer.b) for layer in model.params)
+    unit = _loss_unit(training, data)
+    run = _Run(
+        model,
+        math.prod(state.gains),
+        [unit * rate for rate in _relative_rates(model, training)],
+        _learning_rate(training),
+        _momentum(training),
+        fraction,
+    )
+    task = LinearTask.of(x, y, centred=is_centred)
+    present, silent = _losses(state, x, y, task, is_centred)
     stages, null = _stages(task, len(x))
-    complaints = _complaints(state, kind.label, present, silent, task, stages, null)
-    answer = None if complaints else run.steps(task, present, parts=(2 * _EARLY, 1.0))
-    if answer is not None and math.isfinite(answer.half) and answer.early_share < _EARLY_SHARE:
-        complaints.append(
+    judge = Judge()
+    judge.numbers |= {"loss": unit * present, "silent_loss": unit * silent, "stages": float(stages)}
+    _judge_signal(judge, state, kind.label, present, silent, unit, task, stages, null)
+    answer = None if judge.level else run.steps(task, present, parts=(2 * _EARLY, 1.0))
+    if answer is not None and math.isfinite(answer.half):
+        judge.measure(
+            "early_fall", 1.0 - answer.early_share, 1.0 - _EARLY_SHARE, 1.0 - _EARLY_SHARE,
             f"the loss is already falling: a tenth of the fall takes {answer.early_share:.0%} of "
-            "the time to the half, on a plateau most of it"
-        )
-        answer = None
+            "the time to the half, on a plateau most of it",
+        )  # fmt: skip
+        answer = None if judge.level else answer
     if answer is None:
         counterfactuals, interval = (), None
     else:
-        spread = _batch_spread(run, x, y, centred, answer.half, seed)
+        spread = _batch_spread(run, x, y, is_centred, answer.half, seed)
         interval = _interval(answer.half, spread, state, kind.q)
+        sample = x[:: max(len(x) // _GAIN_SAMPLES, 1)]
         counterfactuals = tuple(
-            run.rescaled(
-                index, factor, task, present,
-                lambda changed: math.prod(mean_slopes(changed, biases, sample, activation)),
+            run.rescale(
+                layer, factor, task, present,
+                lambda changed: math.prod(mean_slopes(changed, sample)),
             )
-            for index in range(len(weights))
+            for layer in range(1, model.network.depth + 1)
         )  # fmt: skip
     return Forecast(
-        plateau=answer is not None,
-        reasons=tuple(complaints) if complaints else _praise(state, present, silent, stages),
+        regime=_regime(judge, state, unit * present, unit * silent, stages),
         escape_step=None if answer is None else answer.half,
         interval=interval,
-        loss=present,
-        escape_loss=target,
-        r=state.r,
+        loss=unit * present,
+        escape_loss=unit * (present + fraction * (task.minimum - present)),
+        names=tuple(model.name_of(layer) for layer in range(1, model.network.depth + 1)),
         bottleneck=state.bottleneck,
         scales=state.scales,
         nonlinearity=state.nonlinearity,
@@ -160,9 +249,12 @@ class _Answer:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """Weights and training settings; a task turns them into a number of steps."""
+    """A network and training settings; a task turns them into a number of steps.
 
-    weights: list[np.ndarray]
+    `rates` are those of the layers, in the convention ½E|f − y|².
+    """
+
+    model: Model
     gain: float
     rates: list[float]
     learning_rate: float
@@ -179,53 +271,80 @@ class _Run:
         """Steps until all `parts` of the fall are done, and the share of them of the first one."""
         fall = self.fraction * (task.minimum - present)
         levels = [present + part * fall for part in parts]
-        found = surrogate_escape(
-            task, self.weights, gain=self.gain, levels=levels, rates=self.rates, rtol=rtol
+        weights = [np.asarray(layer.W) for layer in self.model.params]
+        escape = surrogate_escape(
+            task, weights, gain=self.gain, levels=levels, rates=self.rates, rtol=rtol
         )
-        early, half = found.times[0], found.times[-1]
+        early, half = escape.times[0], escape.times[-1]
         if not math.isfinite(half):
             return _Answer(math.inf, 1.0)
         per_time = (1.0 - self.momentum) / self.learning_rate
-        lag = 0.5 * (1.0 + self.momentum) / (1.0 - self.momentum) * found.velocity_growth
+        lag = 0.5 * (1.0 + self.momentum) / (1.0 - self.momentum) * escape.velocity_growth
         return _Answer(half * per_time + max(lag, 0.0) + 0.5, early / half if half else 0.0)
 
-    def rescaled(
+    def rescale(
         self,
-        index: int,
+        layer: int,
         factor: float,
         task: LinearTask,
         present: float,
-        gain_of: Callable[[list[np.ndarray]], float],
+        gain_of: Callable[[Model], float],
     ) -> Counterfactual:
         """The forecast with one layer multiplied; its signals are larger, so the slopes differ."""
-        changed = [factor * w if i == index else w for i, w in enumerate(self.weights)]
-        other = replace(self, weights=changed, gain=gain_of(changed))
-        answer = other.steps(task, present, rtol=_QUICK_RTOL)
-        return Counterfactual(index + 1, factor, answer.half)
+        params = tuple(
+            part._replace(W=factor * part.W) if number == layer else part
+            for number, part in enumerate(self.model.params, start=1)
+        )
+        changed = self.model.with_params(params)
+        other = replace(self, model=changed, gain=gain_of(changed))
+        return Counterfactual(layer, factor, other.steps(task, present, rtol=_QUICK_RTOL).half)
 
 
-def _check(learning_rate: float, momentum: float, loss: str, fraction: float, factor: float):
-    for name, value in {"learning_rate": learning_rate, "factor": factor}.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(name, value, "a finite number > 0 needed")
-    if not 0.0 <= momentum < 1.0:
-        raise InvalidValueError("momentum", momentum, "expected 0 ≤ momentum < 1")
+def _check(fraction: float, factor: float) -> None:
+    if not (math.isfinite(factor) and factor > 0):
+        raise InvalidValueError("factor", factor, "a finite number > 0 needed")
     if not 0.0 < fraction < 1.0:
         raise InvalidValueError("fraction", fraction, "expected 0 < fraction < 1")
-    if loss not in LOSSES:
-        raise InvalidValueError("loss", loss, f"expected one of {', '.join(LOSSES)}")
 
 
-def _paces(
-    rates: Sequence[float] | None, depth: int, loss: str, x: np.ndarray, y: np.ndarray
-) -> list[float]:
-    """Relative learning rates of the layers, in the convention ½E|f − y|²."""
-    common = {"half": 1.0, "mse": 2.0 / y.shape[1], "book": float(len(x))}[loss]
-    if rates is None:
-        return [common] * depth
-    if len(rates) != depth or not all(math.isfinite(rate) and rate >= 0 for rate in rates):
-        raise InvalidValueError("rates", list(rates), f"{depth} finite numbers ≥ 0 needed")
-    return [common * float(rate) for rate in rates]
+def _learning_rate(training: Training) -> float:
+    """η, refused for what a plateau forecast does not know how to follow."""
+    if not isinstance(training, Training):
+        raise InvalidTypeError("training", type(training).__name__, "expected a Training")
+    is_momentum = isinstance(training.algorithm, Optax) and training.name == "momentum"
+    if training.eta is None or not (isinstance(training.algorithm, GradientDescent) or is_momentum):
+        allowed = 'forecasts follow GradientDescent(eta) or Optax("momentum", eta)'
+        raise InvalidValueError("algorithm", training.name, allowed)
+    if training.weight_decay != 0.0:
+        allowed = "a forecast is without weight decay"
+        raise InvalidValueError("weight_decay", training.weight_decay, allowed)
+    return training.eta
+
+
+def _momentum(training: Training) -> float:
+    if not isinstance(training.algorithm, Optax):
+        return 0.0
+    options = dict(training.algorithm.options)
+    if options.get("nesterov", False):
+        raise InvalidValueError("nesterov", True, "a forecast is for plain momentum")
+    momentum = float(options.get("momentum", 0.9))
+    if not 0.0 <= momentum < 1.0:
+        raise InvalidValueError("momentum", momentum, "expected 0 ≤ momentum < 1")
+    return momentum
+
+
+def _loss_unit(training: Training, data: Data) -> float:
+    """The loss that `training` names over ½E|f − y|²."""
+    return len(data.x) * half_sum_factor(training.loss, len(data.x), data.outputs)
+
+
+def _relative_rates(model: Model, training: Training) -> list[float]:
+    """λ_W/n_{ℓ-1} of the layers, 0 for those that stay as they are."""
+    rates = zip(model.network.lambda_W, model.network.widths[:-1], strict=True)
+    return [
+        0.0 if layer in training.fixed else rate / n
+        for layer, (rate, n) in enumerate(rates, start=1)
+    ]
 
 
 def _losses(
@@ -245,56 +364,65 @@ def _stages(task: LinearTask, samples: int) -> tuple[int, float]:
     a spread of √(2 n_0) E|y|²/samples; half of that spread three times over is the margin.
     """
     values, vectors = np.linalg.eigh(task.second_moment)
-    kept = values > 1e-12 * max(float(values[-1]), 0.0)
-    whitened = (task.cross_moment @ vectors[:, kept]) / np.sqrt(values[kept])
-    found = np.linalg.svd(whitened, compute_uv=False) ** 2
-    inputs = int(kept.sum())
+    alive = values > 1e-12 * max(float(values[-1]), 0.0)
+    whitened = (task.cross_moment @ vectors[:, alive]) / np.sqrt(values[alive])
+    squares = np.linalg.svd(whitened, compute_uv=False) ** 2
+    inputs = int(alive.sum())
     null = (inputs + 3.0 * math.sqrt(2.0 * inputs)) * task.power / samples
-    return int(np.sum(found > null)), null
+    return int(np.sum(squares > null)), null
 
 
-def _complaints(
+def _judge_signal(
+    judge: Judge,
     state: LayerSignals,
     label: str,
     present: float,
     silent: float,
+    unit: float,
     task: LinearTask,
     stages: int,
     null: float,
-) -> list[str]:
-    """Why this is not a small-signal plateau; empty when it is."""
-    found = []
+) -> None:
+    """Is the signal small, the output silent, and is there something linear to learn?"""
     worst = max(state.nonlinearity, default=0.0)
-    if label == "A" and worst > _LARGEST_NONLINEARITY:
-        found.append("the activation has a kink at 0: however small, the signal is not linear")
-    elif worst > _LARGEST_NONLINEARITY:
-        layer = 1 + int(np.argmax(state.nonlinearity))
-        found.append(
-            f"the signal is not small: {worst:.0%} of layer {layer}'s activation is nonlinear "
-            f"(largest allowed {_LARGEST_NONLINEARITY:.0%})"
-        )
+    layer = 1 + int(np.argmax(state.nonlinearity))
+    judge.measure(
+        "nonlinearity", worst, _LARGEST_NONLINEARITY, _LARGEST_NONLINEARITY,
+        "the activation has a kink at 0: however small, the signal is not linear"
+        if label == "A" else
+        f"the signal is not small: {worst:.0%} of layer {layer}'s activation is nonlinear "
+        f"(largest allowed {_LARGEST_NONLINEARITY:.0%})",
+    )  # fmt: skip
     spread = state.outputs - state.outputs.mean(axis=0)
     output = float(np.sum(spread * spread)) / len(spread) / max(task.power, 1e-300)
-    if output > _LARGEST_OUTPUT or present < (1.0 - _LARGEST_OUTPUT) * silent:
-        found.append(
-            f"the output is not small: its power is {output:.0%} of the targets' and the loss "
-            f"{present:.4g} against {silent:.4g} of a silent network"
-        )
+    fallen = 1.0 - present / silent if silent > 0.0 else 0.0
+    judge.measure(
+        "output", max(output, fallen), _LARGEST_OUTPUT, _LARGEST_OUTPUT,
+        f"the output is not small: its power is {output:.0%} of the targets' and the loss "
+        f"{unit * present:.4g} against {unit * silent:.4g} of a silent network",
+    )  # fmt: skip
     if stages == 0:
-        found.append(
+        share = null / max(task.power, 1e-300)
+        judge.object(
+            2,
             "the targets show no linear signal beyond chance in this batch "
-            f"(threshold {null / max(task.power, 1e-300):.0%} of their power)"
+            f"(threshold {share:.0%} of their power)",
         )
-    return found
 
 
-def _praise(state: LayerSignals, present: float, silent: float, stages: int) -> tuple[str, ...]:
-    words = "one escape" if stages == 1 else f"{stages} escapes, one per output direction"
-    return (
+def _regime(
+    judge: Judge, state: LayerSignals, present: float, silent: float, stages: int
+) -> Regime:
+    regime = judge.regime("small signal", "on a plateau")
+    if judge.level:
+        return regime
+    escapes = "one escape" if stages == 1 else f"{stages} escapes, one per output direction"
+    reasons = (
         f"the loss {present:.4g} is that of a silent network, {silent:.4g}",
         f"at most {max(state.nonlinearity, default=0.0):.1%} of an activation is nonlinear",
-        f"a linear signal is there: {words}; what comes after it is not forecast",
+        f"a linear signal is there: {escapes}; what comes after it is not forecast",
     )
+    return replace(regime, reasons=reasons)
 
 
 def _batch_spread(

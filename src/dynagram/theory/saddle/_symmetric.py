@@ -18,10 +18,10 @@ import numpy as np
 from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import (
-    MLP,
     ActivationLike,
+    Architecture,
     Layer,
-    Params,
+    Model,
     checked_activation,
     checked_number,
 )
@@ -41,8 +41,12 @@ _POSITIVE = "must be > 0"
 class SymmetricNetwork:
     """A network on the symmetric balanced ansatz and its single-mode teacher; hashable.
 
-    `scales` is (X_1, …, X_L), `width` is N, the size of every hidden layer, `beta` the teacher's
-    amplitude.
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`, without jumps or kinks away from 0.
+    - `scales`: (X_1, …, X_L), all > 0, at least two.
+    - `width`: N, the size of every hidden layer.
+    - `beta`: β > 0, the teacher's amplitude.
 
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> network.scales, round(network.K, 6)
@@ -109,18 +113,16 @@ class SymmetricNetwork:
         """The drive constant √N β h_σ α^{L−1} of dX_ℓ/dt = K Π_{m≠ℓ} X_m, in reduced time."""
         return math.sqrt(self.width) * self.beta * self.activation_class.chain_drive(self.depth)
 
-    def embedded(self, n_0: int) -> tuple[MLP, Params]:
+    def embedded(self, n_0: int) -> Model:
         """The full network and its weights for inputs of `n_0` components; v is the first axis.
 
         Its learning-rate tensor is that of the normalised flow: rate 1 for W_1, 1/N for the
         deeper layers, none for the biases, which are zero. Weights in JAX's current float.
         """
         N, depth = self.width, self.depth
-        network = MLP(
+        network = Architecture(
             [n_0, *[N] * (depth - 1), 1],
             self.activation,
-            C_b=0.0,
-            C_W=1.0,
             lambda_b=0.0,
             lambda_W=[float(n_0), *[1.0] * (depth - 1)],
         )
@@ -129,7 +131,7 @@ class SymmetricNetwork:
         hidden = [np.full((N, N), X / N) for X in self.scales[1:-1]]
         weights = [first, *hidden, np.full((1, N), self.scales[-1] / math.sqrt(N))]
         layers = [Layer(jnp.zeros(W.shape[0]), jnp.asarray(W)) for W in weights]
-        return network, tuple(layers)
+        return Model(network, tuple(layers))
 
 
 def checked_count(name: str, value: object, *, least: int = 1) -> int:

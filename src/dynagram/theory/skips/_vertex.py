@@ -1,4 +1,4 @@
-"""V and G^{1} of a residual network for any number of inputs: the printed and the corrected vertex.
+"""V and G^{1} of a network with skips for any number of inputs: printed and corrected vertex.
 
 On pairs of inputs, with J = ∂⟨σσ⟩/∂K, l = ⟨∂(σσ)⟩ and X = C_W J + γ². As printed (B.25):
 
@@ -29,7 +29,7 @@ from dynagram.gaussian._four_point import MODES, FourPoint, wick_covariance
 from dynagram.gaussian._nodes import REPLICAS
 from dynagram.gaussian._one_input import power_average
 from dynagram.gaussian._quadrature import REACH, feature_scale, panel_rule
-from dynagram.networks import ResidualMLP
+from dynagram.networks import MLP
 from dynagram.theory.skips._flow import Vertex
 from dynagram.theory.skips._paths import PathLayer, path_averages
 from dynagram.theory.skips._response import (
@@ -52,7 +52,7 @@ class ResidualTensors:
 
 
 def residual_tensors(
-    network: ResidualMLP,
+    network: MLP,
     K: Float[np.ndarray, "layer a b"],
     *,
     vertex: Vertex,
@@ -107,9 +107,7 @@ class _LayerStep:
     ratio: float
 
     @classmethod
-    def at(
-        cls, network: ResidualMLP, index: int, K: np.ndarray, accuracy: float, seed: int
-    ) -> _LayerStep:
+    def at(cls, network: MLP, index: int, K: np.ndarray, accuracy: float, seed: int) -> _LayerStep:
         averages = TwoPoint(network.activation, K)
         four = FourPoint(averages, accuracy=accuracy, seed=seed)
         covariance = np.asarray(four.covariances([_VALUES])[_VALUES].modes)
@@ -117,7 +115,7 @@ class _LayerStep:
         widths, gammas = network.widths, network.skip_of_layers
         # Layer 1 does not fluctuate: n_0 never enters a ratio.
         ratio = widths[index + 1] / widths[index] if index else 0.0
-        C_W = network.plain.C_W[index + 1]
+        C_W = network.C_W[index + 1]
         return cls(K, averages, four, covariance, J, C_W, gammas[index], gammas[index + 1], ratio)
 
     @property
@@ -190,7 +188,7 @@ def _with_transpose(matrix: np.ndarray) -> np.ndarray:
 
 
 def _diagonal_response(
-    network: ResidualMLP, steps: list[_LayerStep], K: np.ndarray
+    network: MLP, steps: list[_LayerStep], K: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """D_(aa)(bb) and B_(aa) of p ≥ 3 for every layer, by the Hermite components of σ²."""
     samples = K.shape[1]
@@ -274,7 +272,7 @@ def _finite(name: str, values: np.ndarray) -> np.ndarray:
     if not np.all(finite):
         layer = 1 + int(np.argwhere(~finite)[0][0])
         raise NonFiniteError(
-            f"{name} of the residual network is not finite at layer {layer}: nearly collinear "
+            f"{name} of the network with skips is not finite at layer {layer}: nearly collinear "
             "inputs meet a kink, or the kernel grows; drop near-duplicates or initialise critically"
         )
     return values

@@ -2,7 +2,7 @@
 
 Given the layer below, the neurons of a layer are independent Gaussians with one random covariance
 Ĝ. Hence E[z_{i_1 a_1} ⋯ z_{i_2m a_2m}] is a sum over pairings of δ_ii' times moments of Ĝ, and the
-connected correlator is the same sum with joint cumulants of Ĝ: G, V/n and U/n² (4.77).
+connected correlator is the same sum with joint cumulants of Ĝ: G, V/n and six_point/n² (4.77).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._wick import joint_moment, pairings
+from dynagram.networks._checks import require_plain
 from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import NextOrder
 
@@ -26,14 +27,21 @@ _MOST_POINTS = 6
 class MetricCumulants:
     """Joint cumulants of the random metric Ĝ of one layer with fan-in n = n_{ℓ−1}.
 
-    Mean `G`, covariance `V`/n of Ĝ_ab and Ĝ_cd, third cumulant `U`/n²; `U` may be left out when no
-    six-point function is asked for. Exact if these are, whatever the width.
+    Exact if these are, whatever the width.
+
+    **Arguments:**
+
+    - `G`: the mean.
+    - `V`: n times the covariance of Ĝ_ab and Ĝ_cd, indices in the order (ab)(cd).
+    - `fan_in`: n, the width of the layer below.
+    - `six_point`: n² times the third cumulant; may be left out when no six-point function is
+        asked for.
     """
 
     G: Float[np.ndarray, "a a"]
     V: Float[np.ndarray, "a a a a"]
     fan_in: int
-    U: Float[np.ndarray, "a a a a a a"] | None = None
+    six_point: Float[np.ndarray, "a a a a a a"] | None = None
 
     def __post_init__(self) -> None:
         if self.fan_in < 1:
@@ -43,7 +51,13 @@ class MetricCumulants:
 def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumulants:
     """What a prediction says about Ĝ of layer ℓ = `layer`, 1..L, at the order it has.
 
-    A `Tensors` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and U.
+    **Arguments:**
+
+    - `prediction`: a `Tensors` (of K, V and G1), which gives K + G^{1}/n and V, or a `NextOrder`,
+        which gives one order more and the third cumulant; of a network without skips.
+    - `layer`: ℓ, 1 to L.
+
+    **Returns:** `MetricCumulants`.
 
     >>> from dynagram.networks import MLP
     >>> from dynagram.theory._predict import predict
@@ -53,17 +67,26 @@ def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumul
     (array([[0.234904]]), 20)
     """
     depth = prediction.network.depth
+    require_plain(prediction.network, "the law of a layer given its metric")
     if not 1 <= layer <= depth:
         raise InvalidValueError("layer", layer, f"this network has the layers 1 to {depth}")
     fan_in, index = prediction.network.widths[layer - 1], layer - 1
     if isinstance(prediction, NextOrder):
-        G, V, U = prediction.metric[index], prediction.vertex[index], prediction.U[index]
-        return MetricCumulants(G, V, fan_in, U)
+        G, V = prediction.metric[index], prediction.vertex[index]
+        return MetricCumulants(G, V, fan_in, prediction.six_point[index])
     return MetricCumulants(prediction.metric[index], prediction["V"][index], fan_in)
 
 
 def correlator(cumulants: MetricCumulants, neurons: Sequence[int], samples: Sequence[int]) -> float:
     """E[z_{i_1 a_1} z_{i_2 a_2} ⋯] for up to six points (4.71), neurons i and samples a in order.
+
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `neurons`: i_1, i_2, …, up to six; only which of them are equal matters.
+    - `samples`: a_1, a_2, …, as many, counted from 0.
+
+    **Returns:** the average.
 
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> correlator(one, [0, 0, 1, 1], [0, 0, 0, 0])        # G² + V/n on two neurons
@@ -80,6 +103,14 @@ def connected_correlator(
 ) -> float:
     """The connected part of `correlator`: two, four (4.77) or six points.
 
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `neurons`: i_1, i_2, …, up to six; only which of them are equal matters.
+    - `samples`: a_1, a_2, …, as many, counted from 0.
+
+    **Returns:** the connected average.
+
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> connected_correlator(one, [0, 0, 1, 1], [0, 0, 0, 0])   # V/n; 3 V/n on one neuron
     0.3
@@ -93,6 +124,13 @@ def averaged_covariance(cumulants: MetricCumulants, width: int) -> Float[np.ndar
 
     V_(ab)(cd)/n_{ℓ−1} is common to all neurons; (G_acG_bd + G_adG_bc)/n_ℓ and the crossed V are
     the scatter of single ones. Exact at any width.
+
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `width`: n_ℓ, the number of neurons averaged over.
+
+    **Returns:** the covariance, indices in the order abcd.
 
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> float(averaged_covariance(one, 5).item())          # 3/10 + 2·4/5 + 2·3/50
@@ -129,7 +167,7 @@ def _over_pairings(
 
 
 def _metric_moment(cumulants: MetricCumulants, pairs: Pairs) -> float:
-    """E[Ĝ_ab Ĝ_cd ⋯] = GG + V/n, GGG + 3 terms G V/n + U/n²."""
+    """E[Ĝ_ab Ĝ_cd ⋯] = GG + V/n, GGG + 3 terms G V/n + κ₃."""
     return float(
         joint_moment(
             lambda block: _metric_cumulant(cumulants, tuple(pairs[i] for i in block)), len(pairs)
@@ -144,10 +182,10 @@ def _metric_cumulant(cumulants: MetricCumulants, pairs: Pairs) -> float:
         case (ab, cd):
             return float(cumulants.V[*ab, *cd]) / cumulants.fan_in
         case (ab, cd, ef):
-            if cumulants.U is None:
+            if cumulants.six_point is None:
                 raise InvalidValueError(
-                    "U", None, "six-point functions need it: take the cumulants of `next_order`"
+                    "six_point", None, "six-point functions need it: use those of `next_order`"
                 )
-            return float(cumulants.U[*ab, *cd, *ef]) / cumulants.fan_in**2
+            return float(cumulants.six_point[*ab, *cd, *ef]) / cumulants.fan_in**2
         case _:
             return 0.0

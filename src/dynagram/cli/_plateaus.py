@@ -1,0 +1,57 @@
+"""`dynagram plateaus`: where a logged loss curve stood still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from dynagram.cli._options import Json
+from dynagram.cli._output import console, narrow_table, print_json, short
+from dynagram.errors import InvalidValueError
+
+
+def plateaus(
+    curve: Annotated[
+        Path, typer.Argument(help="Losses: .npy, or text with one number or step,loss a line.")
+    ],
+    fall: Annotated[
+        float, typer.Option(help="Largest part of the whole fall within a plateau.")
+    ] = 0.05,
+    contrast: Annotated[
+        float, typer.Option(help="How many times longer than the next such fall it lasts.")
+    ] = 3.0,
+    as_json: Json = False,
+) -> None:
+    """Find the plateaus of a logged loss curve."""
+    from dynagram.observables._plateaus import find_plateaus
+
+    steps, losses = _load_curve(curve)
+    stretches = find_plateaus(losses, steps, fall=fall, contrast=contrast)
+    if as_json:
+        print_json({"plateaus": [vars(plateau) for plateau in stretches]})
+        return
+    out = console()
+    if not stretches:
+        out.print("No plateau: the loss never stands still for long before it falls again.")
+        return
+    table = narrow_table("from step", "to step", "loss", "times the next fall", "")
+    for plateau in stretches:
+        table.add_row(
+            f"{plateau.start:.0f}", f"{plateau.end:.0f}", short(plateau.level),
+            short(plateau.contrast, 3), "left" if plateau.left else "the curve ends on it",
+        )  # fmt: skip
+    out.print(table)
+
+
+def _load_curve(path: Path) -> tuple[np.ndarray | None, np.ndarray]:
+    from dynagram.data import load_array
+
+    values = load_array(path, "curve")
+    if values.ndim == 1:
+        return None, values
+    if values.ndim == 2 and values.shape[1] in (1, 2):
+        return (values[:, 0] if values.shape[1] == 2 else None), values[:, -1]
+    raise InvalidValueError("curve", str(values.shape), "expected one column, or step and loss")
