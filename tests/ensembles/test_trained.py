@@ -41,6 +41,7 @@ def test_against_plain_averages(steps):
     assert found.unfinished == 0
 
 
+@pytest.mark.slow
 def test_a_small_ensemble_agrees_with_a_large_one():
     """64 networks are enough, and rows that come one by one are added up as if together."""
     small = measure_trained(NET, X, Y, T, eta=0.3, members=64, seed=1)
