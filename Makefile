@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-slow lint docs bench clean
 
 .venv/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -17,8 +17,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 demo: .venv/base
 	$(BIN)/dynagram demo
 
+# Without the long agreement runs, which test-slow has; both by .ci/run.
 test: .venv/dev
-	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
+
+test-slow: .venv/dev
+	$(BIN)/pytest -n 2 --dist worksteal -m slow $(ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 from dynagram.cli import app
 
 ROOT = Path(__file__).parents[1]
+# Scripts of more than ten seconds; what shows them is marked slow.
+LONG = {"examples/errata_saddle.py", "examples/tangent_kernels.py", "examples/trained_networks.py"}
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -52,10 +54,13 @@ def sessions():
         blocks = re.findall(r"^```console\n(.*?)^```", path.read_text(), re.M | re.S)
         for number, block in enumerate(blocks, start=1):
             pieces = [p.partition("\n") for p in re.split(r"^\$ ", block, flags=re.M)[1:]]
-            yield pytest.param(
-                [(command, printed) for command, _, printed in pieces],
-                id=f"{path.stem}-{number}",
-            )
+            session = [(command, printed) for command, _, printed in pieces]
+            scripts = [command.removeprefix("python ") for command, _ in session]
+            yield pytest.param(session, id=f"{path.stem}-{number}", marks=long(*scripts))
+
+
+def long(*scripts):
+    return [pytest.mark.slow] if LONG & set(scripts) else []
 
 
 NUMBER = re.compile(r"([-+−]?\d*\.?\d+(?:e[-+]?\d+)?)")
@@ -97,7 +102,8 @@ def examples_not_shown():
     """The scripts that no document runs: the sessions check what the others print."""
     shown = {command for session in sessions() for command, _ in session.values[0]}
     scripts = (f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.py")))
-    return [script for script in scripts if f"python {script}" not in shown]
+    hidden = [script for script in scripts if f"python {script}" not in shown]
+    return [pytest.param(script, marks=long(script)) for script in hidden]
 
 
 @pytest.mark.parametrize("script", examples_not_shown())

@@ -254,9 +254,8 @@ class TestMaximalUpdate:
         widths, key = (32, 128, 512), getkey()
 
         def movement(net: MLP) -> np.ndarray:
-            ensemble = jax.vmap(lambda k: net.draw(k))(jax.random.split(key, 24))
-
-            def one(params):
+            def one(key):
+                params = net.draw(key)
                 slopes = jax.grad(lambda p: half_sum(net.apply(p, X)))(params)
                 stepped = tuple(
                     type(layer)(
@@ -270,7 +269,8 @@ class TestMaximalUpdate:
                 )
                 return jnp.array([jnp.mean((after - before) ** 2) for after, before in pairs])
 
-            return np.sqrt(np.asarray(jax.jit(jax.vmap(one))(ensemble)).mean(axis=0))[:2]
+            moved = jax.jit(jax.vmap(one))(jax.random.split(key, 24))
+            return np.sqrt(np.asarray(moved).mean(axis=0))[:2]
 
         def exponents(networks) -> np.ndarray:
             sizes = np.log(np.array([movement(net) for net in networks]))

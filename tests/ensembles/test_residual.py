@@ -18,6 +18,7 @@ def network(name="relu", skip=0.5, widths=(3, 12, 12, 12, 2)):
     return MLP(widths, name, 0.1, 1.2, lambda_b=0.7, lambda_W=[1.0, 2.0, 0.5, 1.5], skip=skip)
 
 
+@pytest.mark.slow
 def test_samplers_have_the_same_law_and_moments_of_neurons_agree(getkey):
     """V and the odd cumulant from h_i against moments of z, and the two samplers."""
     net, members = network("relu", [0.7, -0.6]), 5_000

@@ -29,6 +29,7 @@ DATA = Data(X, Y)
 # --- gradient flow ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flow_is_the_limit_of_small_steps():
     """GD at η differs from the flow by O(η): half the step, half the difference; and so for stops.
 

@@ -27,7 +27,11 @@ Y = np.stack([np.sin(X[:, 0]), X[:, 0] * X[:, 1]], axis=1)
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize(
-    "estimator", [NearlyKernelRegressor(), NetworkProcessRegressor(depth=2)], ids=["nearly", "gp"]
+    "estimator",
+    [
+        pytest.param(NearlyKernelRegressor(), id="nearly"),
+        pytest.param(NetworkProcessRegressor(depth=2), id="gp", marks=pytest.mark.slow),
+    ],
 )
 def test_check_estimator(estimator):
     report = check_estimator(estimator, on_skip=None)

@@ -145,6 +145,7 @@ def test_exact_escape_to_its_digits():
     assert round(next_to_leading_escape_time(single, 0.3), 6) == 72.760824
 
 
+@pytest.mark.slow
 def test_one_joint_escape_of_the_loss_and_of_every_mode():
     network = figure_5()
     start = network.aligned(0.05)

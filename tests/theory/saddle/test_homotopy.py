@@ -27,6 +27,7 @@ def _slope(network, nu, **options):
     return (8 * near - far) / (12 * step)
 
 
+@pytest.mark.slow
 def test_the_integral_of_the_adjoint_is_the_shift():
     found = escape_homotopy(SMALL, START, 0.3, nodes=4)
     direct = found.end - found.start
