@@ -6,15 +6,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.ensembles.trained._gradient import rates
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Architecture, Params
-from dynagram.observables.tangents._ntk import function_ntk, ntk
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.training import Training, loss_value
 from dynagram.training._algorithms import import_function
 
@@ -124,8 +122,4 @@ def norms(params: Params) -> Float[Array, "layer 2"]:
 
 def member_ntk(network: Architecture, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
     """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
-    if not network.has_skips:
-        return ntk(network, params, x)  # pyright: ignore[reportArgumentType]
-    factors = [rate for pair in rates(network) for rate in pair]
-    tree = jax.tree.unflatten(jax.tree.structure(params), factors)
-    return function_ntk(network.apply, params, x, tree)
+    return network_ntk(network, params, x)
