@@ -15,10 +15,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.data import Data
+from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 
 HERE = Path(__file__).parent
 PER_LAYER = {
@@ -85,26 +87,29 @@ def run(case, members, seed):
     """Predicted and measured coefficients of 1/n of one case."""
     widths = case[6]
     network, x, y, how = setting(case, widths[-1])
-    theory = predict_trained(network, x, y, TESTS, accuracy=1e-5, **how)
+    algorithms = {"flow": GradientFlow, "two-step": TwoStep}
+    name, eta = how["algorithm"], how["eta"]
+    algorithm = GradientDescent(eta) if name == "gd" else algorithms[name]()
+    theory = predict_outputs(network, Data(x, y, TESTS), Training(algorithm), accuracy=1e-5)
     rows = []
     for n in widths:
-        network, x, y, how = setting(case, n)
-        found = measure_trained(
-            network, x, y, TESTS, members=members, seed=seed, tolerance=1e-7,
-            kernel_members=20 * members, **how,
+        network, x, y, _ = setting(case, n)
+        found = train(
+            network, Data(x, y, TESTS), Training(algorithm), members=members, seed=seed,
+            tolerance=1e-7, pairs=True, kernels=20,
         )  # fmt: skip
-        shift, error = found.mean.value - theory.mean_infinite, found.mean.standard_error
+        shift, error = found.mean - theory.mean_infinite, found.error
         last = network.widths[-2]
-        spread = found.covariance.value - theory.covariance_infinite
+        spread = found.covariance - theory.covariance_infinite
         rows.append(
             {
                 "n": last,
                 "mean": (last * shift).ravel(),
                 "mean_error": (last * error).ravel(),
                 "covariance": last * upper(spread),
-                "covariance_error": last * upper(found.covariance.standard_error),
-                "unfinished": found.unfinished,
-                "largest_error": found.largest_error,
+                "covariance_error": last * upper(found.covariance_error),
+                "unfinished": found.about.get("unfinished", 0),
+                "largest_error": found.about["largest_error"],
             }
         )
     sizes = [row["n"] for row in rows]

@@ -32,21 +32,12 @@ if TYPE_CHECKING:
     from dynagram.theory._advice import advise as advise
     from dynagram.theory._kernels import frozen_kernels as frozen_kernels
     from dynagram.theory._predict import predict as predict
-    from dynagram.theory.bayes import finite_posterior as finite_posterior
-    from dynagram.theory.bayes import infinite_posterior as infinite_posterior
+    from dynagram.theory._predict_outputs import predict_outputs as predict_outputs
     from dynagram.theory.criticality import critical_initialisation as critical_initialisation
     from dynagram.theory.criticality import critical_points as critical_points
     from dynagram.theory.saddle._escape import escape_times as escape_times
     from dynagram.theory.saddle._forecast import forecast as forecast
     from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-    from dynagram.theory.training._finite import predict_trained as predict_trained
-    from dynagram.theory.training._in_time import predict_in_time as predict_in_time
-    from dynagram.theory.training._infinite import infinite_training as infinite_training
-    from dynagram.training import GradientDescent as GradientDescent
-    from dynagram.training import GradientFlow as GradientFlow
-    from dynagram.training import Optax as Optax
-    from dynagram.training import Training as Training
-    from dynagram.training import TwoStep as TwoStep
 
 __version__ = _version("dynagram")
 
@@ -78,18 +69,14 @@ _PUBLIC = {
     "weight_spectrum": "observables.spectra._spectra",
     "advise": "theory._advice",
     "exact_posterior": "ensembles._exact_posterior",
-    "finite_posterior": "theory.bayes",
-    "infinite_posterior": "theory.bayes",
     "critical_initialisation": "theory.criticality",
     "critical_points": "theory.criticality",
     "frozen_kernels": "theory._kernels",
     "predict": "theory._predict",
+    "predict_outputs": "theory._predict_outputs",
     "escape_times": "theory.saddle._escape",
     "forecast": "theory.saddle._forecast",
     "SymmetricNetwork": "theory.saddle._symmetric",
-    "predict_trained": "theory.training._finite",
-    "predict_in_time": "theory.training._in_time",
-    "infinite_training": "theory.training._infinite",
     "read_config": "config",
     "load_weights": "networks._weights",
 }

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram.ensembles.trained._measure import measure_trained
+from dynagram.data import Data
+from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._in_time import predict_in_time
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, GradientFlow, Training
 
 TRAIN = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 TARGETS = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -101,7 +102,8 @@ def test_mean_shift_of_gelu_networks():
     """One training sample at η = 1/Θ: large shifts, few steps."""
     x, y, widths = TRAIN[:1], TARGETS[:1, :1], (32, 64, 128, 256)
     eta = 1.0 / frozen_kernels(network("gelu", 8, 1), x).Theta[-1, 0, 0]
-    theory = predict_trained(network("gelu", 64, 1), x, y, TESTS, eta=eta).mean_correction[:, 0]
+    how = Training(GradientDescent(eta))
+    theory = predict_outputs(network("gelu", 64, 1), Data(x, y, TESTS), how).mean_correction[:, 0]
     np.testing.assert_allclose(theory, [0.5502, 0.6058, 0.0298, 0.1593], atol=5e-4)
     gelu = lambda z: jax.nn.gelu(z, approximate=False)  # noqa: E731
     means, errors = [], []
@@ -125,7 +127,8 @@ def test_covariance_and_wiring_of_tanh_networks():
     """Two samples, two outputs: variances, and the covariance between the outputs."""
     tests, widths = TESTS[2:3], (32, 64, 128)
     eta = 0.9 / np.linalg.eigvalsh(frozen_kernels(network("tanh", 8, 2), TRAIN).Theta[-1])[-1]
-    theory = predict_trained(network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta)
+    data, how = Data(TRAIN, TARGETS, tests), Training(GradientDescent(eta))
+    theory = predict_outputs(network("tanh", 64, 2), data, how)
     expected = theory.covariance_correction.reshape(2, 2)
     values, errors = [], []
     for n in widths:
@@ -148,17 +151,18 @@ def test_depth_three_with_the_librarys_ensemble():
     """Mean and covariance of tanh networks with two hidden layers, flow, one wide width."""
     net = network("tanh", 128, 1, depth=3)
     x, y, tests = TRAIN[:1], np.array([[1.8]]), TESTS[3:]
-    theory = predict_trained(net, x, y, tests, algorithm="flow")
-    found = measure_trained(
-        net, x, y, tests, algorithm="flow", members=1024, kernel_members=30_000, seed=3
-    )
-    shift = 128 * (found.mean.value - theory.mean_infinite)
-    error = 128 * found.mean.standard_error
+    theory = predict_outputs(net, Data(x, y, tests), Training(GradientFlow()))
+    found = train(
+        net, Data(x, y, tests), Training(GradientFlow()), members=1024, seed=3, pairs=True,
+        kernels=29,
+    )  # fmt: skip
+    shift = 128 * (found.mean - theory.mean_infinite)
+    error = 128 * found.error
     # The next order in 1/n is a few per cent at this width.
     assert np.all(np.abs(shift - theory.mean_correction) < 3.5 * error + 0.1 * np.abs(shift))
     assert np.all(np.abs(shift) > 3 * error)
-    spread = 128 * (found.covariance.value - theory.covariance_infinite)
-    error = 128 * found.covariance.standard_error
+    spread = 128 * (found.covariance - theory.covariance_infinite)
+    error = 128 * found.covariance_error
     assert np.all(np.abs(spread - theory.covariance_correction) < 4 * error)
 
 
@@ -167,19 +171,17 @@ def test_three_steps_of_gradient_descent():
     """Training outputs still fluctuate: their covariances, with the test output and as wiring."""
     widths, tests = (32, 64), TESTS[2:3]
     eta = 0.9 / np.linalg.eigvalsh(frozen_kernels(network("tanh", 8, 2), TRAIN).Theta[-1])[-1]
-    theory = predict_in_time(
-        network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta, steps=3
-    ).samples
-    asked = np.concatenate([TRAIN, tests])
+    data, how = Data(TRAIN, TARGETS, tests), Training(GradientDescent(eta), steps=3)
+    theory = predict_outputs(network("tanh", 64, 2), data, how).samples
+    asked = Data(TRAIN, TARGETS, np.concatenate([TRAIN, tests]))
     values, errors = [], []
     for n in widths:
-        found = measure_trained(
-            network("tanh", n, 2), TRAIN, TARGETS, asked, eta=eta, steps=3, members=5120, seed=n
-        )
+        found = train(network("tanh", n, 2), asked, how, members=5120, seed=n, pairs=True)
         rows = [(found.mean, theory.mean_infinite), (found.covariance, theory.covariance_infinite)]
-        shifts = [n * (measured.value - infinite).ravel() for measured, infinite in rows]
+        shifts = [n * (measured - infinite).ravel() for measured, infinite in rows]
         values.append(np.concatenate(shifts))
-        errors.append(np.concatenate([n * measured.standard_error.ravel() for measured, _ in rows]))
+        parts = [found.error.ravel(), found.covariance_error.ravel()]
+        errors.append(n * np.concatenate(parts))
     values, errors = np.array(values), np.array(errors)
     corrections = (theory.mean_correction, theory.covariance_correction)
     expected = np.concatenate([part.ravel() for part in corrections])

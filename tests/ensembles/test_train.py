@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dynagram.ensembles.trained._train import TrainingJob
 
 from dynagram import MLP, Training, train_ensemble
-from dynagram.ensembles.trained._train import TrainingJob
 from dynagram.observables.tangents._ntk import network_ntk
 
 RNG = np.random.default_rng(7)

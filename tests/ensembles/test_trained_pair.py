@@ -9,12 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dynagram.data import Data
 from dynagram.ensembles.trained._pairs import _descent, _frozen_changes, _gradient, pair_data
 from dynagram.networks import MLP
-from dynagram.theory.training._algorithms import Algorithm
-from dynagram.theory.training._decay import Decay
-from dynagram.theory.training._infinite import from_problem
-from dynagram.theory.training._problem import Problem
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -26,17 +23,16 @@ ETA = 0.3
 def test_first_order_in_the_fluctuation_of_the_ntk(steps):
     """What is left of ρ is of second order, 1/√n of it."""
     network = MLP([3, 2000, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
-    problem = Problem.checked(network, X, Y, TEST)
-    kernel = from_problem(problem, Algorithm("gd", ETA))
-    limit = kernel.at(steps=steps)
-    decay = None if steps is None else Decay.descent(ETA, steps)
-    data = pair_data(problem, kernel, limit, decay, ETA, -1.0)
+    how = Training(GradientDescent(ETA), steps=steps)
+    training = InfiniteTraining.of(network, Data(X, Y, TEST), how)
+    limit = training.at(how.end)
+    data = pair_data(np.concatenate([X, TEST]), training, limit, ETA, -1.0)
     change, left = [], []
     for seed in range(4):
         params = network.draw(jax.random.key(seed), dtype=jnp.float64)
         end, _ = _descent(network, params, data, steps or 400, _gradient)
         z = network.apply(params, data.inputs)
-        rho = np.asarray(end - limit.mean - data.bracket @ z)
+        rho = np.asarray(end - limit.mean[2:] - data.bracket @ z)
         first, _ = _frozen_changes(network, params, data, z)
         change.append(rho)
         left.append(rho - np.asarray(first))

@@ -16,7 +16,14 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("altair with vl-convert-python", "report") from error
 
 SUFFIXES = (".svg", ".png", ".html")
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
+Chart = (
+    alt.Chart
+    | alt.LayerChart
+    | alt.FacetChart
+    | alt.ConcatChart
+    | alt.HConcatChart
+    | alt.VConcatChart
+)
 
 
 def check_plot_path(path: str | Path) -> Path:

@@ -17,7 +17,7 @@ import numpy as np
 from dynagram.data import Data, digits
 from dynagram.ensembles import train
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
+from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.training._infinite import infinite_training
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings
@@ -79,16 +79,14 @@ def compared(plan: Plan, settings: Settings) -> OutputsByWidth:
 
 
 def _predicted(plan: Plan, data: Data, eta: float) -> dict[str, Any]:
-    found = predict_trained(
-        _network(plan.widths[0]), data.x, data.y, data.test_x,
-        algorithm="gd", eta=eta, accuracy=plan.accuracy,
-    )  # fmt: skip
+    how = Training(GradientDescent(eta))
+    outputs = predict_outputs(_network(plan.widths[0]), data, how, accuracy=plan.accuracy)
     return {
-        "infinite": found.mean_infinite[:, 0],
-        "shift": found.mean_correction[:, 0],
-        "shift_error": found.mean_error[:, 0],
-        "variance": np.einsum("titi->t", found.covariance_infinite),
-        "variance_shift": np.einsum("titi->t", found.covariance_correction),
+        "infinite": outputs.mean_infinite[:, 0],
+        "shift": outputs.mean_correction[:, 0],
+        "shift_error": outputs.width * outputs.error[:, 0],
+        "variance": np.einsum("titi->t", outputs.covariance_infinite),
+        "variance_shift": np.einsum("titi->t", outputs.covariance_correction),
     }
 
 

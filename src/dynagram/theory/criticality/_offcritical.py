@@ -62,6 +62,12 @@ class FixedPoint:
 def correlation_length(chi: float) -> float:
     """ξ = −1/log|χ|, the layers over which a perturbation falls by e; infinite at χ = 1.
 
+    **Arguments:**
+
+    - `chi`: a susceptibility at a fixed point.
+
+    **Returns:** ξ in layers; negative where the perturbation grows.
+
     >>> round(correlation_length(0.9), 6)
     9.491222
     """
@@ -75,6 +81,13 @@ def fixed_points(activation: ActivationLike, C_b: float, C_W: float) -> tuple[Fi
 
     Roots of g'' cut the axis into pieces on which χ∥ is monotone, roots of χ∥ − 1 into pieces on
     which K' − K is, so that close pairs and tangential points are not missed. Cost: 0.1 s.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `C_b`, `C_W`: variances of biases and of weights times fan-in.
+
+    **Returns:** the `FixedPoint`s, in order of K.
 
     >>> point, = fixed_points("tanh", 0.05, 1.5)
     >>> round(point.K, 10), round(point.xi_perpendicular, 6)
@@ -183,6 +196,14 @@ def phase(activation: ActivationLike, C_b: float, C_W: float, *, K1: float = 1.0
     critical: both are 1; vanishes: K → 0 exponentially; explodes: K → ∞. K always settles or
     explodes: √K g(K) grows with K, so χ∥ ≥ −½ at a fixed point and no cycle exists.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `C_b`, `C_W`: variances of biases and of weights times fan-in.
+    - `K1`: the kernel of the input in the first layer.
+
+    **Returns:** a `Phase`.
+
     >>> phase("tanh", 0.05, 0.9).verdict, phase("tanh", 0.0, 3.0).verdict
     ('ordered', 'chaotic')
     >>> phase("relu", 0.0, 2.5).reason
@@ -248,6 +269,13 @@ def criticality_curves(
 
     C_b < 0 means no network has that fixed point. Refused where g' = 0.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: the fixed points K* that parametrise the curves.
+
+    **Returns:** `CriticalityCurves`.
+
     >>> curves = criticality_curves("tanh", np.array([1.0]))
     >>> curves.perpendicular_C_W.round(6), curves.perpendicular_C_b.round(6)
     (array([2.153303]), array([0.150965]))
@@ -271,6 +299,14 @@ def near_critical(
 
     Leading order: −a₁K² = excess·K + C_b, χ∥ = 1 + excess + 2a₁K, χ⊥ = 1 + excess + b₁K; errors
     are of second order (beyond the book). K* ∝ excess without and ∝ √C_b with a bias variance.
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `excess`: C_W/C_W^critical − 1.
+    - `C_b`: bias variance.
+
+    **Returns:** (K*, χ∥, χ⊥).
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> near_critical(critical_initialisation("tanh"), excess=0.01)

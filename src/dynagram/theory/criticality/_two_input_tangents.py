@@ -36,6 +36,13 @@ def gamma_ntk(network: MLP, x: object) -> GammaNTK:
     For separations δ below about 1e-5 the components [1], [2] lose digits to cancellation:
     use `small_separation_ntk` there.
 
+    **Arguments:**
+
+    - `network`: an `MLP`, with or without skips.
+    - `x`: the two inputs x₊, x₋, one per row.
+
+    **Returns:** a `GammaNTK`.
+
     >>> net = MLP([2, 9, 9, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> gamma_ntk(net, [[1.0, 0.5], [0.5, 1.0]]).Theta.round(6)
     array([[1.5625  , 0.      , 0.0625  ],

@@ -74,6 +74,12 @@ def classify(activation: ActivationLike) -> ActivationClass:
     of them, such as z + z⁴ or an activation with a kink at 0, is "unclassified". Cost: one
     quadrature, then cached.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+
+    **Returns:** an `ActivationClass`.
+
     >>> tanh = classify("tanh")
     >>> tanh.name, tanh.alpha, round(tanh.a_q, 6), round(tanh.h, 12), round(tanh.h_q, 12)
     ('B_3', 1.0, -0.333333, 0.605705509602, 1.453521152526)

@@ -39,6 +39,14 @@ def escape_times(
 ) -> EscapeTimes:
     """The escape time of `network` at three levels of accuracy.
 
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork`.
+    - `threshold`: θ, the value X_1 has to reach, above X_1 at the start.
+    - `clock`: the `Clock` to tell the times on; reduced time by default.
+
+    **Returns:** `EscapeTimes`: leading, next-to-leading and exact, with notes on their validity.
+
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> found = escape_times(network)
     >>> [round(time, 3) for time in (found.leading, found.next_to_leading, found.ode)]

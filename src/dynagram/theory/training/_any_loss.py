@@ -1,12 +1,14 @@
 """Training at infinite width with any loss: the kernel ODE dz_δ/dτ = −Θ_δA ε, ε = ∂L/∂z (10.3).
 
 With I = ∫ε dτ all outputs are z_δ(τ) = z_δ(0) − Θ_δA I(τ), and dI/dτ = ε(z_A(0) − Θ_AA I): as many
-unknowns as training outputs, whatever the test set. Cross-entropy: ε = softmax(z) − p (10.6). It
-conserves Σ_i z_i of every sample; compare softmaxes, not raw outputs (10.36)-(10.38).
+unknowns as training outputs, whatever the test set. Cross-entropy, a mean over N samples:
+ε = [softmax(z) − p]/N (10.6). It conserves Σ_i z_i of every sample; compare softmaxes, not raw
+outputs (10.36)-(10.38).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +19,13 @@ from jaxtyping import Array, Float
 
 from dynagram._precision import float64
 from dynagram.errors import AccuracyError, InvalidValueError
-from dynagram.networks import checked_number
+from dynagram.networks._checks import checked_number
+from dynagram.training import loss_gradient
+from dynagram.training._losses import check_loss, check_loss_targets
 
-LOSSES = ("mse", "cross-entropy")
 _RTOL, _ATOL, _MOST_STEPS = 1e-10, 1e-12, 100_000
 
-# z, y ↦ L, a sum over samples and outputs. Checked by use.
+# z, y ↦ L. Checked by use.
 LossFunction = Callable[[Array, Array], Array]
 if TYPE_CHECKING:
     Loss = str | LossFunction
@@ -36,13 +39,9 @@ def error_factor(loss: Loss) -> Callable[[Array, Array], Array]:
     >>> error_factor("cross-entropy")(jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])).tolist()
     [[-0.5, 0.5]]
     """
-    if loss == "mse":
-        return lambda z, y: z - y
-    if loss == "cross-entropy":
-        return lambda z, y: jax.nn.softmax(z, axis=-1) - y
-    if not callable(loss):
-        raise InvalidValueError("loss", loss, f"expected {', '.join(LOSSES)} or a function L(z, y)")
-    return jax.grad(loss)
+    if callable(loss):
+        return jax.grad(loss)
+    return functools.partial(loss_gradient, check_loss(loss))
 
 
 @float64
@@ -56,9 +55,16 @@ def kernel_flow(
 ) -> Float[np.ndarray, "time sample outputs"]:
     """Outputs of all samples, training ones first, at `times` τ of gradient flow on `loss`.
 
-    `initial` are the outputs before training: of one network, one draw of N(0, K), or zeros for
-    the path of the mean. `targets` are probabilities for "cross-entropy". Integrated to 1e-10 per
-    unit of output by an 8th-order Runge-Kutta method. Cost: N_A² per evaluation.
+    **Arguments:**
+
+    - `Theta`: the NTK on all samples.
+    - `initial`: outputs before training: of one network, one draw of N(0, K), or zeros.
+    - `targets`: of the training samples; probabilities for "cross-entropy".
+    - `times`: increasing.
+    - `loss`: "half-sum", "mean", "cross-entropy" (a mean over samples), or a function L(z, y).
+
+    **Returns:** (time, sample, outputs), integrated to 1e-10 per unit of output by an 8th-order
+    Runge-Kutta method. Cost: N_A² per evaluation.
 
     >>> Theta = np.array([[1.0, 0.3], [0.3, 1.0]])
     >>> z = kernel_flow(Theta, np.zeros((2, 2)), np.array([[0.9, 0.1]]), [0.0, 1.0, 1e3])
@@ -114,8 +120,15 @@ def kernel_descent(
 ) -> Float[np.ndarray, "sample outputs"]:
     """Outputs after `steps` steps of gradient descent at `eta` on any loss, frozen NTK.
 
+    **Arguments:**
+
+    - `Theta`, `initial`, `targets`, `loss`: as in `kernel_flow`.
+    - `eta`, `steps`: step size and number of steps.
+
+    **Returns:** (sample, outputs).
+
     >>> Theta, y = np.array([[1.0, 0.3], [0.3, 1.0]]), np.array([[1.0]])
-    >>> kernel_descent(Theta, np.zeros((2, 1)), y, eta=0.5, steps=2, loss="mse").ravel()
+    >>> kernel_descent(Theta, np.zeros((2, 1)), y, eta=0.5, steps=2, loss="half-sum").ravel()
     array([0.75 , 0.225])
     """
     theta, z, y = _checked(Theta, initial, targets, loss)
@@ -126,10 +139,10 @@ def kernel_descent(
         return impulse + rate * epsilon(z[:n] - theta[:n, :n] @ impulse, y), None
 
     impulse, _ = jax.lax.scan(step, jnp.zeros_like(y), None, length=steps)
-    found = np.asarray(z - theta[:, :n] @ impulse)
-    if not np.all(np.isfinite(found)):
+    outputs = np.asarray(z - theta[:, :n] @ impulse)
+    if not np.all(np.isfinite(outputs)):
         raise InvalidValueError("eta", eta, "training diverges at this step size; lower it")
-    return found
+    return outputs
 
 
 def _checked(
@@ -138,11 +151,6 @@ def _checked(
     if initial.shape[0] != Theta.shape[0] or targets.shape[0] > Theta.shape[0]:
         allowed = f"expected {Theta.shape[0]} rows, the samples of Theta"
         raise InvalidValueError("shape of initial", initial.shape, allowed)
-    if loss == "cross-entropy":
-        sums = np.sum(targets, axis=1)
-        if np.any(targets < 0.0) or np.any(np.abs(sums - 1.0) > 1e-9):
-            worst = int(np.argmax(np.abs(sums - 1.0)))
-            raise InvalidValueError(
-                f"targets[{worst}]", targets[worst].tolist(), "must be probabilities: ≥ 0, sum 1"
-            )
+    if isinstance(loss, str):
+        check_loss_targets(loss, targets)
     return jnp.asarray(Theta), jnp.asarray(initial), jnp.asarray(targets)

@@ -17,20 +17,22 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import Architecture, Layer, Model, Params, check_inputs
-from dynagram.theory.training._one_network import own_kernel
+from dynagram.data import Data
+from dynagram.networks import MLP, Layer, Model, Params, check_inputs
+from dynagram.theory.training._one_network import own_training
+from dynagram.training import Training
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
     """A network at its start, and how far training moves its parameters when NTKs stand still."""
 
-    network: Architecture
+    network: MLP
     start: Params
     displacement: Params
 
     def outputs(self, x: object) -> Float[np.ndarray, "sample outputs"]:
-        """z(x) + J(x)Δθ: what `linearised_output` gives."""
+        """z(x) + J(x)Δθ: what `predict_outputs` of a `Model` gives at infinite width."""
         inputs = check_inputs(x, self.network.widths[0], "x")
         initial = _in_float64(self.network, self.start, inputs)
         return initial + self.changes(x).sum(axis=0)
@@ -64,35 +66,18 @@ class LinearModel:
 
 
 @float64
-def linear_model(
-    model: Model,
-    train_x: object,
-    train_y: object,
-    *,
-    algorithm: str = "gd",
-    eta: float | int | None = None,
-    steps: float | int | None = None,
-    time: float | int | None = None,
-) -> LinearModel:
-    """Train one network as a linear model on ½ Σ (z − y)²; arguments as in `linearised_output`.
+def linear_model(model: Model, data: Data, how: Training) -> LinearModel:
+    """Train one network as a linear model on a squared error, to the last moment of `how`.
 
     Cost: `ntk` on the training samples, (N_A n_L)³ and one backward pass; no N_A × parameters
     array is made.
-
-    >>> from dynagram.networks import MLP
-    >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> x, y = np.eye(2), np.array([[1.0], [-1.0]])
-    >>> linear = linear_model(net.init(seed=0), x, y, eta=0.3)
-    >>> linear.outputs(x).round(6)
-    array([[ 1.], [-1.]])
-    >>> linear.changes(x).shape, linear.distances().shape
-    ((2, 2, 1), (2,))
     """
-    model = jax.tree.map(lambda part: jnp.asarray(part, dtype=jnp.float64), model)
-    network, params = model.network, model.params
-    problem, kernel, z = own_kernel(model, train_x, train_y, None, algorithm, eta)
-    pull = kernel.dual(steps=steps, time=time) @ (z - problem.train_y).reshape(-1)
-    _, backward = jax.vjp(lambda p: network.apply(p, jnp.asarray(problem.train_x)), params)
+    model = model.in_float64()
+    network, params = model.network, jax.tree.map(jnp.asarray, model.params)
+    x, y = data.merged.x, data.merged.y
+    training, z = own_training(model, Data(data.x, data.y), how)
+    pull = training.dual(how.end) @ (z - y).reshape(-1)
+    _, backward = jax.vjp(lambda p: network.apply(p, jnp.asarray(x)), params)
     (gradient,) = backward(jnp.asarray(pull.reshape(z.shape)))
     rates = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
     displacement = tuple(
@@ -103,5 +88,5 @@ def linear_model(
 
 
 @float64
-def _in_float64(network: Architecture, params: Params, x: np.ndarray) -> np.ndarray:
+def _in_float64(network: MLP, params: Params, x: np.ndarray) -> np.ndarray:
     return np.asarray(network.apply(params, jnp.asarray(x)))

@@ -6,9 +6,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from dynagram.errors import InvalidValueError
-from dynagram.theory.training._algorithms import Algorithm
-from dynagram.theory.training._infinite import KernelTraining
-from dynagram.theory.training._losses import kernel_descent, kernel_flow
+from dynagram.theory.training import kernel_descent, kernel_flow
+from dynagram.theory.training._infinite import InfiniteTraining
+from dynagram.training import GradientDescent, GradientFlow, Training
 
 RNG = np.random.default_rng(3)
 ROOT = RNG.normal(size=(6, 9))
@@ -23,16 +23,16 @@ def softmax(z):
 
 
 def test_cross_entropy_against_scipy():
-    """All outputs, test ones too, as one system of equations."""
+    """All outputs, test ones too, as one system of equations; the loss is the mean over four."""
 
     def velocity(_, flat):
         z = flat.reshape(6, 3)
-        return -(THETA[:, :4] @ (softmax(z[:4]) - P)).ravel()
+        return -(THETA[:, :4] @ (softmax(z[:4]) - P)).ravel() / 4
 
-    times = [0.0, 0.7, 5.0, 40.0]
+    times = [0.0, 2.8, 20.0, 160.0]
     found = kernel_flow(THETA, INITIAL, P, times, loss="cross-entropy")
     direct = solve_ivp(
-        velocity, (0, 40), INITIAL.ravel(), method="DOP853", t_eval=times, rtol=1e-12, atol=1e-13
+        velocity, (0, 160), INITIAL.ravel(), method="DOP853", t_eval=times, rtol=1e-12, atol=1e-13
     )
     np.testing.assert_allclose(found, direct.y.T.reshape(4, 6, 3), rtol=1e-8, atol=1e-8)
     # Σ_i ε_i = 0 conserves the sum over outputs of every sample (10.38).
@@ -42,7 +42,7 @@ def test_cross_entropy_against_scipy():
 
 def test_cross_entropy_ends_at_the_softmax_of_the_trained_logits():
     """(10.36)-(10.38): with soft targets the test softmax is that of MSE on y = log p."""
-    end = kernel_flow(THETA, INITIAL, P[:3], [3e4], loss="cross-entropy")[0]
+    end = kernel_flow(THETA, INITIAL, P[:3], [9e4], loss="cross-entropy")[0]
     np.testing.assert_allclose(softmax(end[:3]), P[:3], atol=1e-8)
     response = THETA[3:, :3] @ np.linalg.inv(THETA[:3, :3])
     expected = INITIAL[3:] - response @ (INITIAL[:3] - np.log(P[:3]))
@@ -52,14 +52,15 @@ def test_cross_entropy_ends_at_the_softmax_of_the_trained_logits():
 
 def test_squared_error_has_a_closed_form():
     y = RNG.normal(size=(4, 3))
-    found = kernel_flow(THETA, INITIAL, y, [0.3, 2.0], loss="mse")
-    kernel = KernelTraining(THETA, np.eye(6), y, np.ones(4), Algorithm("flow"))
+    found = kernel_flow(THETA, INITIAL, y, [0.3, 2.0], loss="half-sum")
+    kernel = InfiniteTraining(THETA, np.eye(6), y, np.ones(4), Training(GradientFlow()))
     for time, z in zip((0.3, 2.0), found, strict=True):
-        expected = INITIAL[4:] - kernel.at(time=time).response @ (INITIAL[:4] - y)
+        expected = INITIAL[4:] - kernel.at(time).response[4:] @ (INITIAL[:4] - y)
         np.testing.assert_allclose(z[4:], expected, rtol=1e-8, atol=1e-9)
-    kernel = KernelTraining(THETA, np.eye(6), y, np.ones(4), Algorithm("gd", 0.2))
-    steps = kernel_descent(THETA, INITIAL, y, eta=0.2, steps=7, loss="mse")
-    expected = INITIAL[4:] - kernel.at(steps=7).response @ (INITIAL[:4] - y)
+    descent = Training(GradientDescent(0.2))
+    kernel = InfiniteTraining(THETA, np.eye(6), y, np.ones(4), descent)
+    steps = kernel_descent(THETA, INITIAL, y, eta=0.2, steps=7, loss="half-sum")
+    expected = INITIAL[4:] - kernel.at(7).response[4:] @ (INITIAL[:4] - y)
     np.testing.assert_allclose(steps[4:], expected, rtol=1e-10)
 
 
@@ -78,13 +79,15 @@ def test_a_loss_of_ones_own_and_small_steps():
 
 
 def test_refusals():
-    with pytest.raises(InvalidValueError, match="targets\\[0\\] .* must be probabilities"):
+    with pytest.raises(InvalidValueError, match="y\\[0\\] .* probabilities"):
         kernel_flow(THETA, INITIAL, 2 * P, [1.0])
-    with pytest.raises(InvalidValueError, match="loss = 'hinge': expected mse, cross-entropy"):
+    with pytest.raises(InvalidValueError, match="loss = 'mse': write \"half-sum\""):
+        kernel_flow(THETA, INITIAL, P, [1.0], loss="mse")
+    with pytest.raises(InvalidValueError, match="loss = 'hinge': expected one of half-sum, mean"):
         kernel_flow(THETA, INITIAL, P, [1.0], loss="hinge")
     with pytest.raises(InvalidValueError, match="increasing times"):
         kernel_flow(THETA, INITIAL, P, [2.0, 1.0])
     with pytest.raises(InvalidValueError, match="shape of initial"):
         kernel_flow(THETA, INITIAL[:5], P, [1.0])
     with pytest.raises(InvalidValueError, match="diverges at this step size"):
-        kernel_descent(THETA, INITIAL, P, eta=1e3, steps=900, loss="mse")
+        kernel_descent(THETA, INITIAL, P, eta=1e3, steps=900, loss="half-sum")
