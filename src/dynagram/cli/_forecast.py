@@ -11,7 +11,7 @@ from dynagram.cli._options import ActivationName, Json
 from dynagram.cli._output import console, print_json, print_list
 
 if TYPE_CHECKING:
-    from dynagram.theory.saddle._forecast import Forecast
+    from dynagram.theory.saddle._forecast_record import Forecast
 else:
     Forecast = object  # imported when the command runs, so that --help stays quick
 

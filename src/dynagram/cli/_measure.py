@@ -11,7 +11,7 @@ from dynagram.cli._options import ActivationName, Json
 from dynagram.cli._output import console, print_json, print_list
 
 if TYPE_CHECKING:
-    from dynagram.observables._measure import Measurement
+    from dynagram.observables._measurement import Measurement
 else:
     Measurement = object  # imported when the command runs, so that --help stays quick
 

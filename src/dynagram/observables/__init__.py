@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from dynagram.observables._imbalance import imbalance_matrix as imbalance_matrix
     from dynagram.observables._imbalance import imbalance_matrix_drift as imbalance_matrix_drift
     from dynagram.observables._imbalance import imbalance_step as imbalance_step
-    from dynagram.observables._measure import LayerMeasurement as LayerMeasurement
-    from dynagram.observables._measure import Measurement as Measurement
     from dynagram.observables._measure import measure as measure
+    from dynagram.observables._measurement import LayerMeasurement as LayerMeasurement
+    from dynagram.observables._measurement import Measurement as Measurement
     from dynagram.observables._nulls import Alignment as Alignment
     from dynagram.observables._nulls import Null as Null
     from dynagram.observables._plateaus import LossPlateau as LossPlateau
@@ -40,10 +40,10 @@ _HOMES = {
     "Alignment": "_nulls",
     "Collapse": "_collapse",
     "CollapseTracker": "_collapse",
-    "LayerMeasurement": "_measure",
+    "LayerMeasurement": "_measurement",
     "LayerSignals": "_signal",
     "LossPlateau": "_plateaus",
-    "Measurement": "_measure",
+    "Measurement": "_measurement",
     "Null": "_nulls",
     "SmallSignal": "_signal",
     "StepTerms": "_imbalance",

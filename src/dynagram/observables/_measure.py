@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +21,12 @@ from dynagram.data import Data
 from dynagram.errors import NonFiniteError
 from dynagram.networks import Architecture, Model, Params
 from dynagram.networks._model import takes_model
-from dynagram.observables._nulls import Alignment
+from dynagram.observables._measurement import LayerMeasurement, Measurement
 from dynagram.observables.gram._factor import FeatureFactor
-from dynagram.observables.gram._linearity import Linearity, held_out_linearity
+from dynagram.observables.gram._linearity import held_out_linearity
 from dynagram.observables.gram._virtual_covariance import stationarity
-from dynagram.observables.spectra._spectra import WeightSpectrum, weight_spectrum
+from dynagram.observables.spectra._spectra import weight_spectrum
 from dynagram.observables.tangents._signals import Signals, check_differentiable, network_signals
-from dynagram.results._table import Grid, short
 from dynagram.training._losses import (
     check_loss,
     check_loss_targets,
@@ -37,147 +34,8 @@ from dynagram.training._losses import (
     loss_value,
 )
 
-if TYPE_CHECKING:
-    from rich.table import Table
-else:
-    Table = object  # imported when a table is shown
-
 _NUMBERS_AT_ONCE = 2**23
 _LARGEST_BATCH = 512
-
-
-@dataclass(frozen=True, eq=False)
-class LayerMeasurement:
-    """Layer ℓ of a measured network.
-
-    **Arguments:**
-
-    - `layer`, `name`, `shape`: ℓ, what its weight matrix is called, (n_ℓ, n_{ℓ-1}).
-    - `norm`: ‖W^(ℓ)‖².
-    - `kernel_share`: of its parameters in the trace of the tangent kernel at equal learning rates.
-    - `linearity`: that of the features after the layer, σ(z^(ℓ)) or z^(L).
-    - `alignment`: `stationarity`; None where the gradient is exactly zero.
-    - `spectrum`: of W^(ℓ)ᵀW^(ℓ).
-    - `imbalance`: ‖W^(ℓ+1)‖² − ‖W^(ℓ)‖²; None for the last layer.
-    - `dead`: the number of units constant on the batch.
-    """
-
-    layer: int
-    name: str
-    shape: tuple[int, int]
-    norm: float
-    kernel_share: float
-    linearity: Linearity
-    alignment: Alignment | None
-    spectrum: WeightSpectrum
-    imbalance: float | None
-    dead: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything by name, for JSON."""
-        spectrum, push = self.spectrum, self.alignment
-        return {
-            "layer": self.layer,
-            "name": self.name,
-            "shape": self.shape,
-            "kernel_share": self.kernel_share,
-            "target_linearity": _linearity(self.linearity),
-            "gram_alignment": push and {"value": push.value, "null": vars(push.null)},
-            "effective_rank": spectrum.effective_rank,
-            "spectrum": {
-                "verdict": spectrum.verdict,
-                "words": spectrum.sentence,
-                "spikes": spectrum.spikes,
-                "distance": spectrum.distance,
-                "distance_null": spectrum.distance_null and vars(spectrum.distance_null),
-                "tail": spectrum.tail and vars(spectrum.tail),
-                "random_exponent": spectrum.random_exponent,
-            },
-            "squared_norm": self.norm,
-            "imbalance_to_next": self.imbalance,
-            "dead_units": self.dead,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Measurement:
-    """A whole network on a batch.
-
-    **Arguments:**
-
-    - `layers`: one `LayerMeasurement` for each ℓ = 1..L.
-    - `input_linearity`: the target linearity of the inputs themselves.
-    - `loss_name`, `loss`: which loss, and its value on the batch.
-    - `accuracy`: the share of right decisions; None for regression.
-    - `samples`: how many were measured.
-    - `notes`: what was guessed about the weights.
-    """
-
-    layers: tuple[LayerMeasurement, ...]
-    input_linearity: Linearity
-    loss_name: str
-    loss: float
-    accuracy: float | None
-    samples: int
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything by name, for JSON; eigenvalues are left out."""
-        return {
-            "samples": self.samples,
-            "loss": {self.loss_name: self.loss},
-            "accuracy": self.accuracy,
-            "input": {"target_linearity": _linearity(self.input_linearity)},
-            "layers": [layer.to_dict() for layer in self.layers],
-            "notes": self.notes,
-        }
-
-    def summary(self) -> Grid:
-        """With the data: tangent kernel, features after the layer, Gram of the layer."""
-        rows = [("input", "", "", *_score(self.input_linearity), "", "")]
-        for layer in self.layers:
-            push, null = ("–", "–") if layer.alignment is None else _cosine(layer.alignment)
-            shape = f"{layer.shape[0]}×{layer.shape[1]}"
-            share = f"{100 * layer.kernel_share:.1f} %"
-            rows.append((str(layer.layer), shape, share, *_score(layer.linearity), push, null))
-        headings = (
-            "layer", "shape", "kernel share", "target linearity", "null", "Gram/VC", "null",
-        )  # fmt: skip
-        return Grid(headings, tuple(rows), self.notes)
-
-    def weight_summary(self) -> Grid:
-        """In the weights: spectrum of WᵀW, and norms."""
-        rows = []
-        for layer in self.layers:
-            spectrum, tail = layer.spectrum, layer.spectrum.tail
-            has_spikes = spectrum.verdict == "spikes"
-            rows.append(
-                (
-                    str(layer.layer),
-                    f"{spectrum.effective_rank:.1f} of {len(spectrum.eigenvalues)}",
-                    "–" if tail is None else f"{tail.exponent:.1f}±{tail.error:.1f}",
-                    short(spectrum.random_exponent, 2),
-                    f"{spectrum.spikes} spikes" if has_spikes else spectrum.verdict,
-                    f"{layer.norm:.1f}",
-                    "" if layer.imbalance is None else f"{layer.imbalance:+.1f}",
-                )
-            )
-        headings = (
-            "layer", "effective rank", "tail α", "random α", "verdict", "norm²", "next − this",
-        )  # fmt: skip
-        return Grid(headings, tuple(rows))
-
-    def table(self) -> Table:
-        """A rich table of `summary`."""
-        return self.summary().rich()
-
-    def _repr_html_(self) -> str:
-        return self.summary().html(repr(self)) + self.weight_summary().html()
-
-    def __repr__(self) -> str:
-        result = f"{self.loss_name} {self.loss:.4g}"
-        result += "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
-        return f"Measurement({len(self.layers)} layers on {self.samples} samples, {result})"
 
 
 @takes_model
@@ -231,25 +89,6 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         samples=samples,
         notes=model.notes,
     )
-
-
-def _linearity(linearity: Linearity) -> dict[str, Any]:
-    return {
-        "score": linearity.score,
-        "null": vars(linearity.null),
-        "rank": linearity.rank,
-        "fitted": linearity.samples,
-        "scored": linearity.scored,
-    }
-
-
-def _score(linearity: Linearity) -> tuple[str, str]:
-    null = linearity.null
-    return f"{linearity.score:.3f}", f"{null.mean:.3f}±{null.deviation:.3f}"
-
-
-def _cosine(alignment: Alignment) -> tuple[str, str]:
-    return f"{alignment.value:.2f}", f"±{alignment.null.deviation:.2f}"
 
 
 def _choose_loss(data: Data, loss: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from dynagram.activations import activation
 from dynagram.data import Data
 from dynagram.networks import Model
-from dynagram.theory.saddle._forecast import Forecast, forecast
+from dynagram.theory.saddle import Forecast, forecast
 from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments._parts import Table

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from dynagram.observables._measure import LayerMeasurement, Measurement
+from dynagram.observables._measurement import LayerMeasurement, Measurement
 
 _SIGMAS = 4.0  # from where on a measure is said to differ from its null
 _LINEARITY_STEP = 0.02

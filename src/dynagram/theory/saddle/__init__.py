@@ -20,6 +20,9 @@ from dynagram.theory.saddle._clocks import clock as clock
 from dynagram.theory.saddle._escape import EscapeTimes as EscapeTimes
 from dynagram.theory.saddle._escape import escape_times as escape_times
 from dynagram.theory.saddle._flow import Coordinates as Coordinates
+from dynagram.theory.saddle._forecast import forecast as forecast
+from dynagram.theory.saddle._forecast_record import Counterfactual as Counterfactual
+from dynagram.theory.saddle._forecast_record import Forecast as Forecast
 from dynagram.theory.saddle._homotopy import Homotopy as Homotopy
 from dynagram.theory.saddle._homotopy import escape_homotopy as escape_homotopy
 from dynagram.theory.saddle._homotopy import homotopy_slope as homotopy_slope
