@@ -22,10 +22,10 @@ def train(
     config: Annotated[Path, typer.Argument(help="A TOML file: [network], [data], [training].")],
     members: Annotated[int, typer.Option("--members", help="How many networks to train.")],
     run: Annotated[
-        Path | None, typer.Option("--run", help="A folder that keeps the run, chunk by chunk.")
+        Path | None, typer.Option("--run", help="A new folder that keeps the run, chunk by chunk.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in --run, which must be there.")
+        bool, typer.Option("--resume", help="Continue the run in --run, where it holds one.")
     ] = False,
     executor: Annotated[
         str | None,
@@ -45,8 +45,8 @@ def train(
 ) -> None:
     """Train networks and measure mean and spread of their outputs, with standard errors.
 
-    The test inputs of the file are asked at the moments that [training] records. The same command
-    continues a run that was stopped, and reads one that is complete.
+    The test inputs of the file are asked at the moments that [training] records. With --resume the
+    same command continues a run that was stopped, and reads one that is complete.
     """
     from dynagram import ensembles
 

@@ -83,8 +83,8 @@ def train(
         time with its output layer reversed, and compared with its own infinite-width path;
         `kernels` untrained networks per network give the part that a frozen NTK explains. For
         squared errors, all samples, and gradient descent, flow or two leaps.
-    - `run`: a folder that keeps the run, chunk by chunk. The same run in it is continued, to the
-        same bits, or read if it is complete; `resume` says that there must be one.
+    - `run`: a new folder that keeps the run, chunk by chunk. With `resume` the same run in it is
+        continued, to the same bits, or read if it is complete.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `until_error`: stop when the worst relative standard error is this; needs `pairs`, or
