@@ -38,9 +38,10 @@ def network():
 
 
 def training(steps: int = STEPS, **more):
-    from dynagram import Training
+    from dynagram import GradientDescent, Training
 
-    return Training(steps, ETA, loss="mse-mean", dtype="float32", **{"record": 2} | more)
+    more = {"record": 2} | more
+    return Training(GradientDescent(ETA), steps=steps, loss="mean", dtype="float32", **more)
 
 
 def clock(function, repeats: int) -> dict:
@@ -61,14 +62,13 @@ def clock(function, repeats: int) -> dict:
 
 
 def ours(members: int = MEMBERS, repeats: int = 3) -> dict:
-    from dynagram import train_ensemble
+    from dynagram import Data, train
 
-    net, how = network(), training()
-    x, y = data()
+    net, how, samples = network(), training(), Data(*data())
     last = {}
 
     def run():
-        last["loss"] = train_ensemble(net, how, x, y, members=members)["loss"][:, -1]
+        last["loss"] = train(net, samples, how, members=members)["loss"][:, -1]
 
     times = clock(run, repeats)
     return times | {"loss": float(np.median(last["loss"]))}
@@ -190,12 +190,10 @@ MEMORY = """
 import resource, sys
 sys.path.insert(0, {here!r})
 from ensembles import data, network, training
-from dynagram import train_ensemble
-x, y = data()
-how = training(50, record=10)
-found = train_ensemble(network(), how, x, y, members={members}, keep_members=False,
-                       observables=["loss", "outputs"], covariances=["outputs"])
-assert found.mean("outputs").count == {members}
+from dynagram import Data, train
+found = train(network(), Data(*data()), training(50, record=10), members={members},
+              keep_members=False, observables=["loss", "outputs"])
+assert found.estimates["loss"].count == {members}
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

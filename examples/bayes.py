@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from dynagram import MLP, Data, exact_posterior, predict_outputs
+from dynagram import MLP, Data, predict_outputs
+from dynagram.ensembles import exact_posterior
 from dynagram.theory.bayes import representation_shift
 from dynagram.training import Posterior
 

@@ -1,12 +1,21 @@
-"""What a training may be: its checks, its recorded steps, and TOML there and back."""
+"""What a training ensemble may be asked, and its description as TOML there and back."""
 
 import numpy as np
 import pytest
 
-from dynagram import MLP, Training
-from dynagram.ensembles.trained._losses import checked_targets
-from dynagram.ensembles.trained._train import TrainingJob, recorded_steps, train_ensemble
+from dynagram import (
+    MLP,
+    Data,
+    GradientDescent,
+    GradientFlow,
+    Optax,
+    Training,
+    TwoStep,
+    train,
+)
+from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.errors import DynagramError
+from dynagram.networks import Architecture, Model
 
 NET = MLP([2, 4, 3], "tanh", C_b=0.1, C_W=1.0)
 X, Y = np.eye(2), np.zeros((2, 3))
@@ -17,38 +26,9 @@ def halved(params, x):
     return params[0].b[:2] / 2 + 0 * x[0, 0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"steps": 0}, "steps = 0: expected 1 to"),
-        ({"steps": 1.5}, "steps = 1.5: expected an integer"),
-        ({"eta": 0.0}, "eta = 0.0: a learning rate must be > 0"),
-        ({"eta": float("nan")}, "eta = nan: must be finite"),
-        ({"algorithm": "sgd"}, "algorithm = 'sgd': expected gd, momentum, adam, flow or"),
-        ({"algorithm": "optax:nothing"}, "cannot be imported"),
-        ({"algorithm": "math:sqrt"}, "must return an optax transformation"),
-        ({"options": {"momentum": 0.9}}, "options = 'momentum': gd takes none"),
-        ({"algorithm": "adam", "options": {"c": 1}}, "adam does not take these"),
-        ({"algorithm": "flow", "options": {"b1": 1}}, "flow takes rtol, atol, max_solver_steps"),
-        ({"algorithm": "flow", "options": {"rtol": 0.0}}, "option rtol = 0.0: must be > 0"),
-        ({"algorithm": "flow", "batch": 2}, "gradient flow takes all samples"),
-        ({"loss": "hinge"}, "loss = 'hinge': expected one of mse, mse-mean"),
-        ({"weight_decay": -1.0}, "weight_decay = -1.0: must be ≥ 0"),
-        ({"batch": 0}, "batch = 0: expected 1"),
-        ({"fixed": [0]}, "a layer of fixed = 0"),
-        ({"record": 1}, "record = 1: expected 2"),
-        ({"record": [11]}, "record = 11: the last step is 10"),
-        ({"record": "all"}, "record = 'all': expected a number of steps"),
-        ({"spacing": "square"}, "spacing = 'square': expected one of log, linear"),
-        ({"stop": ["loss = 3"]}, "expected 'name < number'"),
-        ({"stop": ["loss < tiny"]}, "expected 'name < number'"),
-        ({"stop": "loss < 1"}, "stop = 'loss < 1': expected a list"),
-        ({"dtype": "float16"}, "dtype = 'float16': expected one of float32, float64"),
-    ],
-)
-def test_bad_training(arguments, message):
-    with pytest.raises(DynagramError, match=message.replace("(", r"\(")):
-        Training(**{"steps": 10, "eta": 0.1} | arguments)
+DATA = Data(X, Y)
+FRESH = {"data": lambda _: (X, Y)}
+END = {"steps": None}
 
 
 @pytest.mark.parametrize(
@@ -58,74 +38,88 @@ def test_bad_training(arguments, message):
         ({"fixed": [1, 2]}, {}, "at least one layer must be trained"),
         ({"batch": 3}, {}, "batch = 3: there are 2 samples"),
         ({"stop": ["norm > 1"]}, {}, "stop = 'norm': not recorded; observables are loss"),
-        ({}, {"y": np.zeros((2, 2))}, "shape of y = .*expected .2, 3."),
-        ({}, {"y": None}, "expected x and y, or data alone"),
-        ({}, {"y": Y + np.inf}, "y = 'not finite'"),
-        ({"loss": "cross-entropy"}, {"y": [0, 3]}, "classes in y = .0, 3.: expected 0 to 2"),
-        ({"loss": "cross-entropy"}, {}, "rows must be probabilities"),
-        ({}, {"x": None, "y": None, "data": lambda key: key}, "expected data.key. → .x, y."),
-        ({}, {"x": None, "y": None, "data": lambda _: (X, X)}, "expected .samples, 2. and"),
-        ({"batch": 1}, {"x": None, "y": None, "data": lambda _: (X, Y)}, "needs a training set"),
+        ({}, {"data": Data(X, np.zeros((2, 2)))}, "shape of y = .*expected .2, 3."),
+        ({}, {"data": None}, "expected a Data, a function of a key, or 'module:function'"),
+        ({}, {"data": "nowhere:function"}, "data = 'nowhere:function': cannot be imported"),
+        ({"loss": "cross-entropy"}, {}, "targets of a cross-entropy are probabilities"),
+        ({}, {"data": lambda key: key}, "expected data.key. → .x, y."),
+        ({}, {"data": lambda _: (X, X)}, "expected .samples, 2. and"),
+        ({"batch": 1}, FRESH, "a batch size needs a training set"),
+        (END, FRESH, "training to the end needs a training set"),
+        (END | {"loss": "cross-entropy"}, {}, "loss = 'cross-entropy': training to the end"),
+        (
+            END | {"batch": 1},
+            {},
+            "batch = 1: training to the end stops at zero error.*steps",
+        ),
+        (END | {"weight_decay": 0.1}, {}, "weight_decay = 0.1: training to the end"),
+        ({}, {"test_x": X}, "test_x = 'given': a Data holds its own test inputs"),
         ({}, {"observables": ["lost"]}, "observables = 'lost': expected loss, outputs"),
         ({}, {"observables": ["loss", "loss"]}, "every name may appear once"),
         ({}, {"observables": {"step": "loss"}}, "observables = 'step'"),
         ({}, {"observables": [halved]}, "a function goes into a mapping"),
+        ({}, {"observables": ["outputs", "all_outputs"]}, "one of outputs, all_outputs, not both"),
         ({}, {"covariances": ["outputs"]}, "covariances = 'outputs': not recorded"),
         ({}, {"seed": -1}, "seed = -1"),
         ({}, {"chunk_members": 0}, "chunk_members = 0"),
+        ({}, {"tolerance": 0.0}, "tolerance = 0.0: the largest error allowed must be > 0"),
+        ({}, {"max_steps": 0}, "max_steps = 0: expected 1"),
         ({}, {"parameters": [(np.zeros((1, 4)), np.zeros((1, 4, 2)))]}, "shapes of parameters"),
-        (
-            {},
-            {"x": None, "y": None, "data": lambda _: (X, Y), "observables": ["outputs"]},
-            "test_x = None: outputs is measured on test inputs",
-        ),
+        ({}, FRESH | {"observables": ["outputs"]}, "test_x = None: outputs is measured on test"),
+        ({}, FRESH | {"observables": ["all_outputs"]}, "fresh data have no training inputs"),
     ],
 )
 def test_bad_job(training, arguments, message):
-    request = {"x": X, "y": Y} | arguments
+    how = Training(GradientDescent(0.1), **{"steps": 10} | training)
     with pytest.raises(DynagramError, match=message):
-        TrainingJob(NET, Training(10, 0.1, **training), **request)
+        TrainingJob(NET, **{"data": DATA, "how": how} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (Training(GradientFlow(), stop=["loss < 1"]), "stop = .*: give a time"),
+        (Training(TwoStep(), fixed=[1]), "the two leaps move every layer"),
+        (Training(TwoStep(), record=[1.0]), "two leaps have no moments but the end"),
+    ],
+)
+def test_bad_ends(how, message):
+    with pytest.raises(DynagramError, match=message):
+        TrainingJob(NET, DATA, how)
 
 
 def test_bad_ensemble():
-    training = Training(10, 0.1)
+    how = Training(GradientDescent(0.1), steps=10)
     with pytest.raises(DynagramError, match="members = None: expected the number of networks"):
-        train_ensemble(NET, training, X, Y)
+        train(NET, DATA, how)
+    with pytest.raises(DynagramError, match="members = 0: expected 1"):
+        train(NET, DATA, how, members=0)
     start = [(np.zeros((1, 4)), np.zeros((1, 4, 2))), (np.zeros((1, 3)), np.zeros((1, 3, 4)))]
     with pytest.raises(DynagramError, match="members = 2: parameters of 1 members are given"):
-        train_ensemble(NET, training, X, Y, members=2, parameters=start)
+        train(NET, DATA, how, members=2, parameters=start)
+    with pytest.raises(DynagramError, match="parameters = 'given': a Model has its own"):
+        train(NET.init(0), DATA, how, members=2, parameters=start)
     step = MLP([2, 4, 1], "perceptron", C_b=0.0, C_W=1.0)
     with pytest.raises(DynagramError, match="gradient descent does not exist"):
-        train_ensemble(step, training, X, Y[:, :1], members=2)
+        train(step, Data(X, Y[:, :1]), how, members=2)
+    with pytest.raises(DynagramError, match="an architecture without an initialisation"):
+        train(Architecture([2, 4, 3], "tanh"), DATA, how, members=2)
 
 
-def test_recorded_steps():
-    """Both ends, no step twice, at most as many as asked for, and as even as integers allow."""
-    for steps in (1, 2, 7, 1000):
-        for spacing in ("log", "linear"):
-            for count in (2, 3, 10, 50):
-                chosen = recorded_steps(steps, count, spacing)
-                assert chosen[0] == 0
-                assert chosen[-1] == steps
-                assert list(chosen) == sorted(set(chosen))
-                assert len(chosen) <= count
-    ratios = np.diff(np.log(recorded_steps(10**6, 31)[1:]))
-    assert np.ptp(ratios[10:]) < 0.01
-    assert Training(9, 1.0, record=[3, 5, 3]).record == (0, 3, 5, 9)
-
-
-def test_targets_of_classes():
-    one_hot = checked_targets("cross-entropy", [2, 0], 2, 3)
-    assert one_hot.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+def test_a_model_without_an_initialisation_trains_here_only(tmp_path):
+    architecture = Architecture([2, 4, 3], "tanh")
+    model = Model(architecture, NET.init(0).params)
+    how = Training(GradientDescent(0.1), steps=2)
+    assert train(model, Data(X, Y, X), how, members=2).mean.shape == (2, 3)
+    with pytest.raises(DynagramError, match="cannot be written: train it here"):
+        train(model, DATA, how, members=2, run=tmp_path / "run")
 
 
 @pytest.mark.parametrize("network", [NET, MLP([2, 4, 4, 3], "relu", 0.0, 1.0, skip=0.5)])
 def test_job_from_its_own_description(network):
-    training = Training(
-        7,
-        0.1 / 3,
-        "optax:adamw",
-        options={"b1": 0.8, "nesterov": True},
+    how = Training(
+        Optax("optax:adamw", 0.1 / 3, b1=0.8, nesterov=True),
+        steps=7,
         weight_decay=0.25,
         fixed=[2],
         stop=["loss < 0.001", "halved > 3e4"],
@@ -137,32 +131,51 @@ def test_job_from_its_own_description(network):
     ]
     job = TrainingJob(
         network,
-        training,
-        X,
-        Y,
+        Data(X, Y, 2 * X, Y + 1.0),
+        how,
         seed=5,
-        test_x=2 * X,
-        observables={"loss": "loss", "halved": f"{__name__}:halved"},
+        observables={"loss": "loss", "z": "all_outputs", "halved": f"{__name__}:halved"},
         parameters=start,
         keep_members=False,
         covariances=["halved"],
+        max_steps=70,
         chunk_members=11,
     )
+    again = described_again(job)
+    assert again.how.rules[1] == ("halved", False, 3e4)
+    assert set(job.arrays()) >= {"x", "y", "test_x", "test_y", "start_b1", "start_W1"}
+
+
+def test_other_jobs_from_their_own_description():
+    pairs = described_again(TrainingJob(NET, Data(X, Y, X), Training(TwoStep()), pairs=True))
+    assert pairs.pairs
+    how = Training(GradientDescent(0.1), steps=3)
+    fresh = described_again(TrainingJob(NET, f"{__name__}:fresh", how, test_x=X))
+    assert fresh.function is not None
+    np.testing.assert_array_equal(fresh.asked, X)
+
+
+def fresh(_):
+    """Data found by their name."""
+    return X, Y
+
+
+def described_again(job):
     again = TrainingJob.from_toml(job.to_toml(), job.arrays())
     assert again.to_toml() == job.to_toml()
     assert again.network == job.network
-    assert again.training == job.training
-    assert again.training.rules[1] == ("halved", False, 3e4)
+    assert again.how == job.how
     arrays = job.arrays()
-    assert set(arrays) >= {"x", "y", "test_x", "start_b1", "start_W1"}
     for name, array in again.arrays().items():
         np.testing.assert_array_equal(array, arrays[name])
     shapes = {name: array.shape for name, array in arrays.items()} | job.shapes
     for name, shape in shapes.items():
         assert len(job.dims()[name]) == len(shape)
+    return again
 
 
 def test_functions_without_a_name_stay_at_home():
-    job = TrainingJob(NET, Training(5, 0.1), X, Y, observables={"mine": lambda p, _: p[0].b})
+    how = Training(GradientDescent(0.1), steps=5)
+    job = TrainingJob(NET, DATA, how, observables={"mine": lambda p, _: p[0].b})
     with pytest.raises(DynagramError, match="pass it as 'module:function'"):
         job.to_toml()

@@ -30,6 +30,7 @@ class InfiniteWidth(NamedTuple):
     `kernel` is Θ of all samples (distinct training ones, then test ones) with those of training.
     `rows` turn samples into eigendirections and bracketed tests, `back` these into test outputs;
     `slopes` D[r, h] say what Ĥ − Θ does to a row of rate r in direction h; `bracket` is [−R 1].
+    `largest_eta` is the step size at which gradient descent diverges, `steps` those it may take.
     """
 
     kernel: Float[np.ndarray, "sample train"]
@@ -38,7 +39,7 @@ class InfiniteWidth(NamedTuple):
     slopes: Float[np.ndarray, "time row direction"]
     bracket: Float[np.ndarray, "time test sample"]
     mean: Float[np.ndarray, "time test outputs"]
-    largest_eigenvalue: float
+    largest_eta: float
     steps: int
 
 
@@ -70,7 +71,7 @@ def infinite_width(network: MLP, data: Data, how: Training, tolerance: float) ->
         slopes=np.stack([at.decay(rates, frame.h[None, :]) for at in moments]),
         bracket=np.stack([at.kept[n:] for at in moments]),
         mean=np.stack([at.mean[n:] for at in moments]),
-        largest_eigenvalue=float(limit.eigenvalues[-1]),
+        largest_eta=limit.step_sizes.largest,
         steps=steps,
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 from dynagram.ensembles._runs import finish
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
+from dynagram.ensembles.store._store import RunStore
 from dynagram.ensembles.trained._checks import check_members
 from dynagram.ensembles.trained._job import Inputs, Problem, Real, TrainingJob, Whole
 from dynagram.ensembles.trained._observe import ObservablesLike
@@ -83,8 +84,8 @@ def train(
         time with its output layer reversed, and compared with its own infinite-width path;
         `kernels` untrained networks per network give the part that a frozen NTK explains. For
         squared errors, all samples, and gradient descent, flow or two leaps.
-    - `run`: a new folder that keeps the run, chunk by chunk. With `resume` the same run in it is
-        continued, to the same bits, or read if it is complete.
+    - `run`: a folder that keeps the run, chunk by chunk. The same run in it is continued, to the
+        same bits, or read if it is complete; `resume` says that there must be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `until_error`: stop when the worst relative standard error is this; needs `pairs`, or
@@ -124,6 +125,8 @@ def train(
         "max_steps": max_steps,
     }  # fmt: skip
     _check_request(members, until_error, pairs=pairs, keep_members=keep_members)
+    if resume and (run is None or not RunStore.is_run(Path(run))):
+        raise InvalidValueError("run", None if run is None else str(run), "holds no run to resume")
     job = TrainingJob(network, data, how, **job_options, chunk_members=chunk_members)  # pyright: ignore
     if chunk_members is None and members is not None:
         # Chunks of equal size, the last one too.
@@ -133,12 +136,10 @@ def train(
     outcome = run_job(
         job,
         folder=run,
-        resume=resume,
+        resume=run is not None,
         members=members,
         executor=executor,
         until_error=until_error,
-        # A selection of networks that did not diverge would be biased.
-        failures=0 if pairs else 100,
         progress=progress,
     )
     return finish(job, outcome)

@@ -34,7 +34,21 @@ def outputs_grid(outputs: Outputs) -> Grid:
     headings = (*(["τ"] if in_time else []), "sample", *(["output"] if several else []), *columns)
     left = len(places) - _MOST_ROWS
     more = (f"and {left} more rows",) if left > 0 else ()
-    return Grid(headings, tuple(rows), (*more, _legend(outputs), *outputs.notes))
+    notes = (*more, _legend(outputs), *_other_numbers(outputs), *outputs.notes)
+    return Grid(headings, tuple(rows), notes)
+
+
+def _other_numbers(outputs: Outputs) -> list[str]:
+    """Sentences: observables that are one number, and training that did not come to its end."""
+    notes = []
+    for name, estimate in outputs.estimates.items():
+        if estimate.value.ndim == 1:
+            value, error = float(estimate.value[-1]), float(estimate.standard_error[-1])
+            notes.append(f"{name}: {short(value)} ± {short(error, 2)}.")
+    if unfinished := outputs.about.get("unfinished"):
+        error = short(outputs.about["largest_error"], 2)
+        notes.append(f"{unfinished} trainings ended above the tolerance, the worst at {error}.")
+    return notes
 
 
 def _columns(outputs: Outputs) -> dict[str, Column]:

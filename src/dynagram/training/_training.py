@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     Steps = int | Sequence[float] | np.ndarray
     Names = Sequence[str]
     Layers = Sequence[int]
+    AlgorithmLike = Algorithm
 else:
-    Real = Steps = Names = Layers = object
+    Real = Steps = Names = Layers = AlgorithmLike = object
 
 
 @dataclass(frozen=True, init=False)
@@ -94,7 +95,7 @@ class Training:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: AlgorithmLike,
         *,
         loss: str = "half-sum",
         steps: Real | None = None,

@@ -1,16 +1,18 @@
 """Measured ensembles at fixed seeds: few members, the same draws."""
 
 import numpy as np
-from dynagram.ensembles.trained._measure import measure_trained
 
 from dynagram import (
     MLP,
+    Data,
+    GradientDescent,
+    GradientFlow,
+    Optax,
     Training,
-    exact_posterior,
     simulate,
-    train_ensemble,
+    train,
 )
-from dynagram.data import Data
+from dynagram.ensembles import exact_posterior
 from dynagram.training import Posterior
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
@@ -58,36 +60,31 @@ def skips(sampler):
     return measured(found, names)
 
 
+def outputs(found):
+    return {
+        "mean": found.mean,
+        "covariance": found.covariance,
+        "error of mean": found.error,
+        "error of covariance": found.covariance_error,
+    }
+
+
 @case(["gd", "flow"], rtol=SUMMED)
 def trained(algorithm):
-    options = {"eta": 0.05, "steps": 10} if algorithm == "gd" else {"time": 0.5}
-    found = measure_trained(
-        plain("tanh", (4, 12, 10, 1)),
-        X,
-        Y,
-        TEST_X,
-        algorithm=algorithm,
-        **options,
-        members=64,
-        seed=7,
-        kernel_members=64,
-    )
-    numbers = estimates(found, ("mean", "covariance"))
-    return numbers | {"largest error": found.largest_error}
+    how = {
+        "gd": Training(GradientDescent(0.05), steps=10),
+        "flow": Training(GradientFlow(rtol=1e-11, atol=1e-13), time=0.5),
+    }[algorithm]
+    net, data = plain("tanh", (4, 12, 10, 1)), Data(X, Y, TEST_X)
+    found = train(net, data, how, members=64, seed=7, pairs=True, kernels=1)
+    return outputs(found) | {"largest error": found.about["largest_error"]}
 
 
 @case(rtol=SUMMED)
 def trained_to_the_end():
-    found = measure_trained(
-        plain("tanh", (4, 12, 10, 1)),
-        X[:2],
-        Y[:2],
-        TEST_X,
-        eta=0.1,
-        members=64,
-        seed=7,
-    )
-    return estimates(found, ("mean", "covariance"))
+    how, data = Training(GradientDescent(0.1)), Data(X[:2], Y[:2], TEST_X)
+    net = plain("tanh", (4, 12, 10, 1))
+    return outputs(train(net, data, how, members=64, seed=7, pairs=True))
 
 
 @case(["plain", "skip"], ["gd", "adam"], rtol=SUMMED)
@@ -97,25 +94,14 @@ def trained_members(kind, algorithm):
         if kind == "plain"
         else MLP([4, 8, 8, 1], "tanh", 0.1, 0.8, skip=0.5)
     )
-    training = Training(
-        steps=12, eta=0.05, algorithm=algorithm, batch=2, record=4, spacing="linear"
-    )
-    found = train_ensemble(
-        net,
-        training,
-        X,
-        Y,
-        test_x=TEST_X,
-        members=4,
-        seed=7,
-        observables=("loss", "outputs"),
-        covariances=("outputs",),
-    )
+    rule = GradientDescent(0.05) if algorithm == "gd" else Optax("adam", 0.05)
+    how = Training(rule, steps=12, batch=2, record=4, spacing="linear")
+    found = train(net, Data(X, Y, TEST_X), how, members=4, seed=7)
     return {
         "loss": found["loss"],
         "outputs": found["outputs"],
-        "mean": found.mean("outputs").value,
-        "covariance": found.covariance("outputs").value,
+        "mean": found.means,
+        "covariance": found.covariances,
     }
 
 

@@ -23,7 +23,7 @@ _FEWEST_IN_PAIRS = 64
 
 def check_training(network: Architecture, how: Training) -> None:
     """Whether this network can be trained so."""
-    check_differentiable(network, 1, "gradient descent")  # pyright: ignore[reportArgumentType]
+    check_differentiable(network, 1, "gradient descent")
     depth = network.depth
     if how.fixed and how.fixed[-1] > depth:
         raise InvalidValueError("fixed", how.fixed[-1], f"the network has {depth} layers")

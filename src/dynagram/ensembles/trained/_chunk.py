@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,7 +23,7 @@ from dynagram.ensembles.trained._program import (
 )
 from dynagram.ensembles.trained._records import Limits, Result
 from dynagram.ensembles.trained._sums import no_sums, sums_of
-from dynagram.errors import NonFiniteError
+from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Params
 from dynagram.results._estimate import Moments
 from dynagram.training import Training
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from dynagram.ensembles.trained._job import TrainingJob
 else:
     TrainingJob = object  # which imports this module
+
+
+# (seed, numbers of networks, arrays) → statistics and largest errors
+PairProgram = Callable[..., tuple[Array, Array]]
 
 
 # --- members ----------------------------------------------------------------------------------
@@ -91,17 +95,21 @@ def pair_chunk(job: TrainingJob, first: int, size: int) -> Chunk:
 
     Pair p goes with the untrained networks kp, …, kp + k − 1 of the next seed, k = `job.kernels`.
     """
+    assert isinstance(job.network, MLP)
+    shapes, (group, untrained_group) = shapes_of(job.pair_arrays), job.pair_groups
+    trained = _compiled_trained(job.network, job.how, job.limits, group, shapes)
+    frozen = _compiled_frozen(job.network, untrained_group, shapes)
     pairs = range(-(-first // 2), -(-(first + size) // 2))
     untrained = range(job.kernels * pairs.start, job.kernels * pairs.stop)
-    whole, half = job.pair_groups
-    rows, errors = _collected(job, "trained", job.seed, pairs, whole)
-    statistics, _ = _collected(job, "frozen", job.seed + 1, untrained, half)
+    rows, errors = _collect(job, trained, job.seed, pairs, group)
+    statistics, _ = _collect(job, frozen, job.seed + 1, untrained, untrained_group)
     if not np.all(np.isfinite(rows)):
-        eta = "" if job.how.eta is None else f" and eta = {job.how.eta:g} too near its limit"
-        raise NonFiniteError(
-            "the training of a network diverged: its NTK is larger than the frozen one, whose "
-            f"largest eigenvalue is {job.infinite.largest_eigenvalue:.3g},{eta}; lower eta or widen"
+        # Of the job, not of a member: the rest would be a biased selection.
+        allowed = (
+            "the training of a network diverged: its NTK is larger than the frozen one, for which "
+            f"the limit is {job.infinite.largest_eta:.3g}; lower eta or widen"
         )
+        raise InvalidValueError("eta", job.how.eta, allowed)
     largest = np.full(size, np.nan)  # of a pair, kept with its first network
     largest[[2 * pair - first for pair in pairs]] = errors
     return {
@@ -117,42 +125,58 @@ def _sums(rows: np.ndarray, first: int) -> Moments:
     return Moments.from_samples(rows, order=1, first=first)
 
 
-def _collected(
-    job: TrainingJob, kind: str, seed: int, numbers: range, group: int
+def _collect(
+    job: TrainingJob, program: PairProgram, seed: int, numbers: range, group: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Statistics and largest errors of networks by their numbers."""
     entries = job.infinite.mean[0].size
-    rows = np.zeros((0, len(job.how.recorded), entries + entries**2))
     if not numbers:
-        return rows, np.zeros(0)
-    assert isinstance(job.network, MLP)
-    arrays = job.pair_arrays
-    program = _compiled_pairs(job.network, job.how, job.limits, kind, group, shapes_of(arrays))
+        return np.zeros((0, len(job.how.recorded), entries + entries**2)), np.zeros(0)
 
-    def run(first: int) -> tuple[np.ndarray, np.ndarray]:
+    def run(first: int) -> tuple[np.ndarray, ...]:
         with jax.enable_x64(True):
-            parts = program(np.uint32(seed), member_numbers(first, group), arrays)
+            parts = program(np.uint32(seed), member_numbers(first, group), job.pair_arrays)
             return tuple(map(np.asarray, parts))
 
-    pieces: Iterator[tuple[np.ndarray, ...]]
     pieces = groups.in_threads(run, range(numbers.start, numbers.stop, group))
-    joined = [np.concatenate(parts)[: len(numbers)] for parts in zip(*pieces, strict=True)]
-    return joined[0], joined[1]
+    rows, errors = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    return rows[: len(numbers)], errors[: len(numbers)]
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled_pairs(
-    network: MLP, how: Training, limits: Limits, kind: str, size: int, shapes: Any
-) -> Callable[..., tuple[Array, Array]]:
-    """(seed, numbers, arrays) → statistics and largest errors of a group of networks."""
+def _compiled_trained(
+    network: MLP, how: Training, limits: Limits, size: int, shapes: Any
+) -> PairProgram:
+    """Statistics and largest errors of a group of pairs."""
+
+    def statistics(params: Params, arrays: PairArrays) -> tuple[Array, Array]:
+        return trained_pairs(network, how, limits, params, arrays)
+
+    return _compiled(network, statistics, size, shapes)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_frozen(network: MLP, size: int, shapes: Any) -> PairProgram:
+    """Statistics of a group of untrained networks, and no errors."""
+
+    def statistics(params: Params, arrays: PairArrays) -> tuple[Array, Array]:
+        return frozen_pairs(network, params, arrays), jnp.zeros(size)
+
+    return _compiled(network, statistics, size, shapes)
+
+
+def _compiled(
+    network: MLP,
+    statistics: Callable[[Params, PairArrays], tuple[Array, Array]],
+    size: int,
+    shapes: Any,
+) -> PairProgram:
+    """(seed, numbers, arrays) → `statistics` of the networks that these numbers draw."""
 
     def program(seed: Array, numbers: Array, arrays: PairArrays) -> tuple[Array, Array]:
         key = jax.random.key(seed)
         draw = lambda number: network.draw(jax.random.fold_in(key, number), dtype="float64")  # noqa: E731
-        params = jax.vmap(draw)(numbers)
-        if kind == "trained":
-            return trained_pairs(network, how, limits, params, arrays)
-        return frozen_pairs(network, params, arrays), jnp.zeros(size)
+        return statistics(jax.vmap(draw)(numbers), arrays)
 
     with jax.enable_x64(True):
         numbers = jax.ShapeDtypeStruct((size,), np.uint32)

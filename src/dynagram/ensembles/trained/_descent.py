@@ -1,9 +1,9 @@
 """Discrete training of a group of members: θ ← θ − η λ ∂L (7.8)-(7.11), or any optax rule.
 
 Steps run in a `while` loop between the recorded ones. A member that meets a condition of `stop`
-keeps its parameters from then on; one that trains to the end and finds its largest error below the
-tolerance takes that step as its last. The loop ends when no member is left. A loss that is not
-finite is noted with its step.
+keeps its parameters from then on, and so does one that trains to the end once its largest error is
+below the tolerance; gradient descent takes that step as its last, which makes the error smaller
+still. The loop ends when no member is left. A loss that is not finite is noted with its step.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ def descend(
         layers = moved(state.trained, updates, factors)
         if may_rest:
             moving = active & (state.stopped < 0) & (state.failed < 0)
+            if not isinstance(how.algorithm, GradientDescent):
+                moving &= state.arrived < 0
             layers = jax.tree.map(
                 lambda new, old: jnp.where(moving.reshape(-1, *[1] * (new.ndim - 1)), new, old),
                 layers,

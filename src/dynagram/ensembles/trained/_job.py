@@ -341,11 +341,3 @@ class TrainingJob:
     def dims(self) -> dict[str, tuple[str, ...]]:
         """Names of the axes of what is recorded, estimated and given."""
         return description.dims(self)
-
-    def coordinates(self) -> dict[str, np.ndarray]:
-        """The recorded times τ, the numbers of the layers, and which parameter a norm is of."""
-        return {
-            "time": np.array(self.how.times),
-            "layer": np.arange(1, self.network.depth + 1),
-            "parameter": np.array(["b", "W"]),
-        }

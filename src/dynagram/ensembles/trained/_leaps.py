@@ -13,9 +13,9 @@ from jaxtyping import Array
 
 from dynagram.ensembles.trained._batches import Batch
 from dynagram.ensembles.trained._gradient import rates
-from dynagram.ensembles.trained._observe import member_ntk
 from dynagram.ensembles.trained._records import Arrays, Observe, Result
 from dynagram.networks import Architecture, Layer, Params
+from dynagram.observables.tangents._ntk import network_ntk
 
 
 def leap(
@@ -36,7 +36,7 @@ def leap(
         )
 
     def member(layers: Params) -> tuple[Params, Array]:
-        H = member_ntk(network, layers, x).transpose(0, 2, 1, 3).reshape(samples * outputs, -1)
+        H = network_ntk(network, layers, x).transpose(0, 2, 1, 3).reshape(samples * outputs, -1)
         layers = pull(
             layers, lambda z: jnp.linalg.solve(H, (z - y).reshape(-1)).reshape(samples, outputs)
         )

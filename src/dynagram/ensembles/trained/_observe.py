@@ -100,7 +100,7 @@ def measured(
         if source == "norms":
             return norms(params)
         if source == "ntk":
-            return member_ntk(network, params, arrays.probe)
+            return network_ntk(network, params, arrays.probe)
         function: Any = source
         if isinstance(source, str):
             function = import_function("observables", source)
@@ -118,8 +118,3 @@ def norms(params: Params) -> Float[Array, "layer 2"]:
     """
     size = lambda a: jnp.sqrt(jnp.sum(a * a))  # noqa: E731
     return jnp.stack([jnp.stack([size(layer.b), size(layer.W)]) for layer in params])
-
-
-def member_ntk(network: Architecture, params: Params, x: Array) -> Float[Array, "N N n_L n_L"]:
-    """The NTK [a, b, i, j] of one network, with its learning-rate tensor (8.7)."""
-    return network_ntk(network, params, x)

@@ -22,10 +22,10 @@ from jaxtyping import Array, Float
 
 from dynagram.ensembles._reference import InfiniteWidth
 from dynagram.ensembles.trained import _batches as batches
-from dynagram.ensembles.trained._observe import member_ntk
 from dynagram.ensembles.trained._program import train_group
 from dynagram.ensembles.trained._records import Arrays, Limits
 from dynagram.networks import MLP, Layer, Params
+from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.training import Training
 
@@ -115,7 +115,7 @@ def _turned_shift(network: MLP, params: Params, arrays: PairArrays) -> Float[Arr
     """Ĥ − Θ of all samples with training ones, turned into the training frame."""
     n, outputs = arrays.targets.shape
     mean = jnp.einsum("ab,ij->abij", arrays.kernel, jnp.eye(outputs))
-    shift = member_ntk(network, params, arrays.inputs)[:, :n] - mean
+    shift = network_ntk(network, params, arrays.inputs)[:, :n] - mean
     return jnp.einsum("ra,abij,cb->rcij", arrays.rows, shift, arrays.rows[:n, :n])
 
 

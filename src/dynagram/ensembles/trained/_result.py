@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -65,8 +66,11 @@ def _failures(job: TrainingJob, outcome: Outcome) -> tuple[FailedMember, ...]:
 
 
 def _about(job: TrainingJob, outcome: Outcome) -> dict[str, Any]:
-    """What is known besides: of pairs how many, of a squared error how far training came."""
-    about: dict[str, Any] = {}
+    """How the run ended; of pairs how many, of a squared error how far training came."""
+    about: dict[str, Any] = {"complete": outcome.complete}
+    if outcome.until_error is not None and outcome.worst is not None:
+        about["until_error"] = outcome.until_error
+        about["worst"] = {"estimate": outcome.worst.name, "error": outcome.worst.value}
     if job.pairs:
         about |= {name: outcome.moments[name].count for name in ("pairs", "untrained")}
     errors = outcome.arrays.get("largest_error", np.zeros(0))
@@ -130,14 +134,33 @@ def _members(
             continue
         if name == place:
             fields = _output_fields(found)
-            if found.covariance is None and name in outcome.arrays:
+            if found.covariance is None and job.keep_members:
                 fields["measured_std"] = _spread(outcome.arrays[name], good)
             continue
         estimates[name] = found.mean
         if found.covariance is not None:
             estimates[f"{name}_covariance"] = found.covariance
-    recorded = {name: outcome.arrays[name] for name, _ in job.observables if job.keep_members}
+    names = [name for name, _ in job.observables] if job.keep_members else []
+    recorded = _Recorded(outcome.arrays, names)
     return fields | {"estimates": estimates, "recorded": recorded, "notes": tuple(notes)}
+
+
+class _Recorded(Mapping[str, np.ndarray]):
+    """The observables of every member; those of a stored run are read when they are used."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], names: Sequence[str]):
+        self._arrays, self._names = arrays, names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _statistics(job: TrainingJob, outcome: Outcome, good: np.ndarray, name: str) -> _Statistics:

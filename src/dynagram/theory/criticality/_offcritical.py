@@ -39,8 +39,9 @@ Verdict = Literal["ordered", "chaotic", "edge", "critical", "vanishes", "explode
 class FixedPoint:
     """A solution of K = C_b + C_W g(K) (5.7), with its susceptibilities.
 
-    `K` is None when every K is fixed. Correlation lengths are infinite where χ = 1 and negative
-    where perturbations grow.
+    `K` is None when every K is fixed. `chi_parallel` and `chi_perpendicular` are χ∥ and χ⊥ there;
+    `stability` says whether it attracts kernels nearby, from one side or both, or repels them.
+    Correlation lengths are infinite where χ = 1 and negative where perturbations grow.
     """
 
     K: float | None
@@ -182,7 +183,11 @@ def _at(sigma: Activation, K: float, C_b: float, C_W: float, tangent: bool) -> F
 
 @dataclass(frozen=True)
 class Phase:
-    """Where depth takes a kernel at given (C_b, C_W): a word, the fixed point, a sentence."""
+    """Where depth takes a kernel at given (C_b, C_W): a word, the fixed point, a sentence.
+
+    `verdict` is "explodes", "critical", "vanishes", "edge", "ordered" or "chaotic"; `fixed_point`
+    is where K goes, None if it grows without bound; `reason` is the sentence.
+    """
 
     verdict: Verdict
     fixed_point: FixedPoint | None
@@ -253,7 +258,11 @@ def _destination(
 
 @dataclass(frozen=True)
 class CriticalityCurves:
-    """The curves χ⊥ = 1 and χ∥ = 1 in the (C_W, C_b) plane, parametrised by K* (Fig. 5.1)."""
+    """The curves χ⊥ = 1 and χ∥ = 1 in the (C_W, C_b) plane, parametrised by K* (Fig. 5.1).
+
+    Where `K` is the fixed point, χ⊥ = 1 at (`perpendicular_C_W`, `perpendicular_C_b`) and χ∥ = 1 at
+    (`parallel_C_W`, `parallel_C_b`).
+    """
 
     K: Float[np.ndarray, " point"]
     perpendicular_C_W: Float[np.ndarray, " point"]

@@ -26,7 +26,11 @@ _RATE = "a learning rate must be ≥ 0"
 
 @dataclass(frozen=True)
 class DepthScaledRates:
-    """λ_b^(ℓ) and λ_W^(ℓ) of layers 1..L, the equation they come from, and how far it holds."""
+    """λ_b^(ℓ) and λ_W^(ℓ) of layers 1..L, the equation they come from, and how far it holds.
+
+    `lambda_b` and `lambda_W` have one rate per layer; `equation` is its number in the book and
+    `note` says how far it holds.
+    """
 
     lambda_b: tuple[float, ...]
     lambda_W: tuple[float, ...]

@@ -24,7 +24,10 @@ from dynagram.theory.criticality._two_inputs import small_separation, to_gamma
 
 @dataclass(frozen=True, eq=False)
 class GammaNTK:
-    """K_[a] and Θ_[a], a = 0, 1, 2, of every layer for the samples (+, −) in that order."""
+    """K_[a] and Θ_[a], a = 0, 1, 2, of every layer for the samples (+, −) in that order.
+
+    Column a of `K` and `Theta` holds the component [a].
+    """
 
     K: Float[np.ndarray, "layer 3"]
     Theta: Float[np.ndarray, "layer 3"]
@@ -59,8 +62,9 @@ def gamma_ntk(network: MLP, x: object) -> GammaNTK:
 class SmallSeparationNTK:
     """Two nearby inputs x₀ ± δx/2: the midpoint's K and Θ and their γ components to order δ².
 
-    `K_1`, `Theta_1` are the [1] components (order δ); `K_2`, `Theta_2` and `K_0`, `Theta_0` the
-    [2] components and what [0] adds to the midpoint (order δ²) (10.59)-(10.61).
+    `K_midpoint` and `Theta_midpoint` belong to x₀. `K_1`, `Theta_1` are the [1] components (order
+    δ); `K_2`, `Theta_2` and `K_0`, `Theta_0` the [2] components and what [0] adds to the midpoint
+    (order δ²) (10.59)-(10.61).
     """
 
     K_midpoint: Float[np.ndarray, "layer *sample"]
@@ -138,7 +142,10 @@ def small_separation_ntk(
 
 @dataclass(frozen=True, eq=False)
 class AngleNTK:
-    """K and Θ of two inputs under a scale-invariant σ, and the angle ψ between them in K."""
+    """K and Θ of two inputs under a scale-invariant σ, and the angle ψ between them in K.
+
+    `K` and `Theta` are the 2×2 matrices over the inputs in every layer, `psi` is ψ.
+    """
 
     K: Float[np.ndarray, "layer 2 2"]
     Theta: Float[np.ndarray, "layer 2 2"]

@@ -159,8 +159,9 @@ def _positive_flow(network: MLP, first: np.ndarray) -> np.ndarray:
 class SeparationVertex:
     """The four-point vertex of a close pair of equal norm, in the γ basis.
 
-    V_[0][1] = V_[1][2] = 0. `distance` is d = δδK_[2]. V22/n is the variance of a network's own
-    squared distance, that is of its squared Jacobian along the separation.
+    `K` is the kernel of their midpoint and `distance` is d = δδK_[2]. `V00`, `V02`, `V11` and `V22`
+    are V_[0][0], V_[0][2], V_[1][1] and V_[2][2]; V_[0][1] = V_[1][2] = 0. V22/n is the variance of
+    a network's own squared distance, that is of its squared Jacobian along the separation.
     """
 
     K: Float[np.ndarray, "layer *sample"]

@@ -25,8 +25,9 @@ from dynagram.theory.skips._slope import vertex_slope
 class AspectRatio:
     """r*, the slope ν behind it, and the truncated information there, in nats.
 
-    `resummed` is log(1 + x*)/ν, where x itself (exactly e^{νr} − 1 in deep scale-invariant
-    networks) reaches x*: how soft the number is.
+    `r_star` = `x_star`/`nu` for σ called `activation`, the `skip` γ and the `vertex` recursion;
+    `information` is I at r*. `resummed` is log(1 + x*)/ν, where x itself (exactly e^{νr} − 1 in
+    deep scale-invariant networks) reaches x*: how soft the number is.
     """
 
     activation: str

@@ -21,6 +21,8 @@ ClockName = Literal["reduced", "matrix", "steps"]
 class Clock:
     """A way to tell the time, as `units` of it in one unit of reduced time.
 
+    `name` is "reduced", "matrix" or "steps".
+
     >>> clock("steps", width=64, learning_rate=0.05).units
     1280.0
     """

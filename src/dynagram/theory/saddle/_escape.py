@@ -21,7 +21,8 @@ class EscapeTimes:
     """When X_1 reaches `threshold`, three ways, on `clock`.
 
     `leading` (10) and `next_to_leading` are closed forms, `ode` is the exact reduced flow.
-    `K` is the drive constant on `clock`. `notes` says where a law should not be trusted.
+    `activation_class` is the class of σ and `K` the drive constant on `clock`. `notes` says where a
+    law should not be trusted.
     """
 
     leading: float

@@ -34,7 +34,10 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class ScalarPath:
-    """X_ℓ and the loss of the reduced flow at chosen times of `clock`."""
+    """X_ℓ and the loss of the reduced flow at chosen times of `clock`.
+
+    Row i of `X` is (X_1, …, X_L) at `times[i]`.
+    """
 
     times: Float[np.ndarray, " times"]
     X: Float[np.ndarray, "times layer"]

@@ -88,9 +88,9 @@ def _top(J: np.ndarray) -> tuple[float, np.ndarray]:
 class Growth:
     """J = ∂(dx/dt)/∂x over the moving coordinates, its largest eigenvalue and eigenvector.
 
-    `direction` is the eigenvector as `Coordinates`, 0 in the frozen entries. At a small balanced
-    state f is homogeneous, J x = (L−1) dx/dt: growth ends in finite time, and the eigenvalue is no
-    escape rate (no factor log(1/ε) in the escape time).
+    `matrix` is J; `direction` is the eigenvector as `Coordinates`, 0 in the frozen entries. At a
+    small balanced state f is homogeneous, J x = (L−1) dx/dt: growth ends in finite time, and the
+    eigenvalue is no escape rate (no factor log(1/ε) in the escape time).
     """
 
     matrix: Float[np.ndarray, "n n"]

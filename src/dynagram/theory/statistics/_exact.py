@@ -28,7 +28,8 @@ from dynagram.networks._checks import require_plain
 class ExactMetric:
     """G_2m = E[Ĝ^m] and the cumulants κ_m of Ĝ, m = 1..count, of each layer and input, exact.
 
-    `cumulants[..., 1]` is G_4 − G_2² (3.28), `cumulants[..., 2]` is G_6 − 3G_2G_4 + 2G_2³ (3.57).
+    `moments[..., m − 1]` is G_2m of `network`; `cumulants[..., 1]` is G_4 − G_2² (3.28),
+    `cumulants[..., 2]` is G_6 − 3G_2G_4 + 2G_2³ (3.57).
     """
 
     network: MLP
@@ -40,8 +41,9 @@ class ExactMetric:
 class DoubleScaling:
     """The limit n, L → ∞ at fixed r = L/n, in units of G_2: moments, cumulants, lognormal law.
 
-    log(Ĝ/G_2) is normal with mean `log_mean` and variance `log_variance`: the typical signal
-    shrinks although its mean does not.
+    `ratio` is r; `moments[m − 1]` and `cumulants[m − 1]` are of order m. log(Ĝ/G_2) is normal with
+    mean `log_mean` and variance `log_variance`: the typical signal shrinks although its mean does
+    not.
     """
 
     ratio: float
