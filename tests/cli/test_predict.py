@@ -188,7 +188,7 @@ def test_predict_refuses_bad_files(complaint, tmp_path):
         "infinite": (np.array([[np.inf, 0.0, 0.0]]), "x[0, 0] = inf"),
         "vector": (np.ones(3), "shape of x = (3,)"),
         "empty": (np.zeros((0, 3)), "at least one sample"),
-        "text": (np.array([["a", "b", "c"]]), "array of reals"),
+        "text": (np.array([["a", "b", "c"]]), "expected real numbers"),
         "objects": (np.array([[1, None, 2]], dtype=object), "array of numbers"),
     }
     for name, (array, words) in cases.items():
@@ -199,6 +199,6 @@ def test_predict_refuses_bad_files(complaint, tmp_path):
     (tmp_path / "noise.npy").write_bytes(b"not an array")
     assert "numpy.save" in complaint(*predict(tmp_path / "noise.npy"))
     (tmp_path / "nothing.npy").write_bytes(b"")
-    assert "numpy.save" in complaint(*predict(tmp_path / "nothing.npy"))
+    assert "the file is empty" in complaint(*predict(tmp_path / "nothing.npy"))
     np.savez(tmp_path / "many.npz", a=np.ones((1, 3)))
     assert "not an archive" in complaint(*predict(tmp_path / "many.npz"))

@@ -220,13 +220,16 @@ def test_a_simulation_goes_on_where_it_stopped(tmp_path):
         if progress.done > 100:
             raise KeyboardInterrupt
 
-    options = {"members": 300, "chunk_members": 100, "run": tmp_path / "run", "resume": True}
+    options = {"members": 300, "chunk_members": 100, "run": tmp_path / "run"}
+    for folder in (tmp_path / "run", None):
+        with pytest.raises(InvalidValueError, match="run = .*: holds no run to resume"):
+            simulate(NETWORK, X, **(options | {"run": folder, "resume": True}))
     with pytest.raises(KeyboardInterrupt):
         simulate(NETWORK, X, **options, progress=interrupt)
     part = open_run(tmp_path / "run")
     assert (part.members, part.about["complete"]) == (200, False)
     assert "The run is not finished." in part.summary().notes
-    whole = simulate(NETWORK, X, **options)
+    whole = simulate(NETWORK, X, **options, resume=True)
     np.testing.assert_array_equal(whole["V"], simulate(NETWORK, X, **options)["V"])
     plain = simulate(NETWORK, X, members=300, chunk_members=100)
     np.testing.assert_array_equal(whole["V"], plain["V"])
@@ -235,8 +238,6 @@ def test_a_simulation_goes_on_where_it_stopped(tmp_path):
             simulate(NETWORK, X, **(options | change))
     with pytest.raises(InvalidValueError, match="another inputs"):
         simulate(NETWORK, 2 * X, **options)
-    with pytest.raises(InvalidValueError, match="already holds a run"):
-        simulate(NETWORK, X, **(options | {"resume": False}))
 
 
 def test_what_a_run_wants_to_tell_is_a_warning(tmp_path):

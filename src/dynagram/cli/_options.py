@@ -48,7 +48,8 @@ Tensors = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="A .npz file for the arrays.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Run = Annotated[
-    Path | None, typer.Option("--run", help="A new folder that keeps the run, chunk by chunk.")
+    Path | None,
+    typer.Option("--run", help="A folder that keeps the run, or holds the same run so far."),
 ]
 Resume = Annotated[
     Path | None, typer.Option("--resume", help="Continue the run in this folder, and nothing else.")

@@ -13,7 +13,7 @@ from dynagram.ensembles.engine._engine import read_job, resume_job
 from dynagram.ensembles.engine._outcome import Outcome
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.store._store import RunStore
-from dynagram.errors import RunWarning
+from dynagram.errors import InvalidValueError, RunWarning
 from dynagram.results import Outputs, Tensors
 
 
@@ -76,6 +76,12 @@ def resume_run(
     """
     job = _job_of(RunStore.open(Path(folder)))
     return finish(job, resume_job(folder, executor=executor, progress=progress))
+
+
+def check_resumable(run: str | Path | None, *, resume: bool) -> None:
+    """Where `resume` is asked for there must be a run to continue."""
+    if resume and (run is None or not RunStore.is_run(Path(run))):
+        raise InvalidValueError("run", None if run is None else str(run), "holds no run to resume")
 
 
 def finish(job: ResultJob, outcome: Outcome) -> Any:

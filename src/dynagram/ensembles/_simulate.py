@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.ensembles._runs import finish
+from dynagram.ensembles._runs import check_resumable, finish
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._batches import check_integers, check_members, chunk_for
@@ -55,8 +55,9 @@ def simulate(
     - `sampler`: "weights" draws weights, which the tangent tensors need; "metric" draws
         preactivations only, the same law at every width and far faster; "auto" is the second
         where it can.
-    - `run`: a new folder that keeps the run, chunk by chunk; `open_run` reads it.
-    - `resume`: continue the run in that folder where it holds one of the same request.
+    - `run`: a folder that keeps the run, chunk by chunk; `open_run` reads it. The same run in it
+        is continued, to the same bits, or read if it is complete; `resume` says that there must
+        be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `chunk_members`: networks per chunk; by default about a second of work.
@@ -78,6 +79,7 @@ def simulate(
     if members is None and until_error is None:
         members = MEMBERS
     check_members(members)
+    check_resumable(run, resume=resume)
     job = TensorJob(network, x, tuple(tensors), seed, sampler)
     if chunk_members is None:
         chunk_members = chunk_for(members, job.smallest_chunk)
@@ -88,7 +90,7 @@ def simulate(
         members=members,
         executor=executor,
         folder=run,
-        resume=resume,
+        resume=run is not None,
         until_error=until_error,
         # A member that fails is left out of a long run, and is an error at once in a short one.
         failures=0 if run is None else 100,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dynagram.ensembles._runs import finish
+from dynagram.ensembles._runs import check_resumable, finish
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
-from dynagram.ensembles.store._store import RunStore
 from dynagram.ensembles.trained._checks import check_members
 from dynagram.ensembles.trained._job import Inputs, Problem, Real, TrainingJob, Whole
 from dynagram.ensembles.trained._observe import ObservablesLike
@@ -125,8 +124,7 @@ def train(
         "max_steps": max_steps,
     }  # fmt: skip
     _check_request(members, until_error, pairs=pairs, keep_members=keep_members)
-    if resume and (run is None or not RunStore.is_run(Path(run))):
-        raise InvalidValueError("run", None if run is None else str(run), "holds no run to resume")
+    check_resumable(run, resume=resume)
     job = TrainingJob(network, data, how, **job_options, chunk_members=chunk_members)  # pyright: ignore
     if chunk_members is None and members is not None:
         # Chunks of equal size, the last one too.

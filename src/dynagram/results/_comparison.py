@@ -347,9 +347,18 @@ def _cells(row: Row, limit: float) -> tuple[str, ...]:
         place,
         f"{100 * result.fraction_within_3:.0f} %",
         short(result.chi2_per_entry, 3),
-        f"{100 * row.relative_difference:.2g} %",
+        _percent(row.relative_difference),
         "agree" if result.ok(limit) else "differ",
     )
+
+
+def _percent(fraction: float) -> str:
+    """Two digits, without an exponent where it is large.
+
+    >>> _percent(0.00123), _percent(0.5), _percent(2.5)
+    ('0.12 %', '50 %', '250 %')
+    """
+    return f"{100 * fraction:.2g} %" if fraction < 0.995 else f"{100 * fraction:.0f} %"
 
 
 def _row_dict(row: Row, limit: float) -> dict[str, Any]:
