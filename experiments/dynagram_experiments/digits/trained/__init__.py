@@ -17,8 +17,8 @@ import numpy as np
 from dynagram.data import Data, digits
 from dynagram.ensembles import train
 from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
-from dynagram.theory.training._infinite import infinite_training
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings
 from dynagram_experiments._parts import finish_parts, part_folder
@@ -55,10 +55,8 @@ def _run(settings: Settings) -> Result:
 def compared(plan: Plan, settings: Settings) -> OutputsByWidth:
     """Predict once, train at every width."""
     data = _data(plan, settings.seed)
-    limit = infinite_training(
-        _network(plan.widths[0]), data.x, data.y, data.test_x, algorithm="flow"
-    )
-    eta = STEP / float(limit.eigenvalues[-1])
+    Theta = frozen_kernels(_network(plan.widths[0]), data.x, layers="last").Theta[0]
+    eta = STEP / float(np.linalg.eigvalsh(Theta)[-1])
     makers = {"prediction": functools.partial(_predicted, plan, data, eta)}
     for n in plan.widths:
         makers[f"width {n}"] = functools.partial(_measured, settings, data, eta, n)
@@ -96,14 +94,12 @@ def _measured(settings: Settings, data: Data, eta: float, width: int) -> dict[st
         members=MEMBERS, seed=settings.seed + width, pairs=True, kernels=KERNELS // MEMBERS,
         tolerance=TOLERANCE, run=part_folder(settings, NAME, f"width {width}"),
     )  # fmt: skip
-    errors = outputs.covariance_errors
-    assert errors is not None
     return {
         "mean": outputs.mean[:, 0],
         "mean_error": outputs.error[:, 0],
         "joint_error": outputs.joint_error,
         "measured_variance": np.einsum("titi->t", outputs.covariance),
-        "measured_variance_error": np.einsum("titi->t", errors[-1]),
+        "measured_variance_error": np.einsum("titi->t", outputs.covariance_error),
         "unfinished": outputs.about["unfinished"],
     }
 
