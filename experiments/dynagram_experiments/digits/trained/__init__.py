@@ -55,7 +55,7 @@ def _run(settings: Settings) -> Result:
 def compared(plan: Plan, settings: Settings) -> OutputsByWidth:
     """Predict once, train at every width."""
     data = _data(plan, settings.seed)
-    Theta = frozen_kernels(_network(plan.widths[0]), data.x, layers="last").Theta[-1]
+    Theta = frozen_kernels(_network(plan.widths[0]), data.x, layers="last").Theta[0]
     eta = STEP / float(np.linalg.eigvalsh(Theta)[-1])
     makers = {"prediction": functools.partial(_predicted, plan, data, eta)}
     for n in plan.widths:
@@ -94,14 +94,12 @@ def _measured(settings: Settings, data: Data, eta: float, width: int) -> dict[st
         members=MEMBERS, seed=settings.seed + width, pairs=True, kernels=KERNELS // MEMBERS,
         tolerance=TOLERANCE, run=part_folder(settings, NAME, f"width {width}"),
     )  # fmt: skip
-    errors = outputs.covariance_errors
-    assert errors is not None
     return {
         "mean": outputs.mean[:, 0],
         "mean_error": outputs.error[:, 0],
         "joint_error": outputs.joint_error,
         "measured_variance": np.einsum("titi->t", outputs.covariance),
-        "measured_variance_error": np.einsum("titi->t", errors[-1]),
+        "measured_variance_error": np.einsum("titi->t", outputs.covariance_error),
         "unfinished": outputs.about["unfinished"],
     }
 
