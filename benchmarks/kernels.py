@@ -26,7 +26,8 @@ HIDDEN = 10
 
 def ours(name: str, samples: int, repeats: int) -> dict:
     """Our times and values; runs in a process of its own so that its peak memory is its own."""
-    from dynagram import MLP, frozen_kernels
+    from dynagram import MLP
+    from dynagram.theory._kernels import frozen_kernels
 
     C_W = CRITICAL[name]
     x = inputs(samples)

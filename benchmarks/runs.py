@@ -24,16 +24,16 @@ CHUNKS = 24
 
 def job(chunk: int = 0):
     from dynagram import MLP
-    from dynagram.ensembles.initial._metric import KernelJob
+    from dynagram.ensembles.initial import TensorJob
 
     network = MLP([3, 30, 30, 30, 1], "tanh", C_b=0.0, C_W=1.0)
     x = np.random.default_rng(0).normal(size=(3, 3))
-    return KernelJob(network, x, ("V",), seed=0, chunk_members=chunk)
+    return TensorJob(network, x, ("V",), seed=0, chunk_members=chunk)
 
 
 def kernels(members: int, stored: bool) -> dict:
     """Wall time from the first to the last member, compilation included, and peak memory."""
-    from dynagram import run_job
+    from dynagram.ensembles.engine import run_job
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -57,7 +57,7 @@ def chunks(executor: str, members: int) -> dict:
     """
     if executor == "here":
         os.sched_setaffinity(0, {0})
-    from dynagram import run_job
+    from dynagram.ensembles.engine import run_job
 
     moments = []
     run_job(

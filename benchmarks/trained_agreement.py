@@ -15,9 +15,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dynagram import MLP, Data, GradientDescent, GradientFlow, Training, TwoStep, train
+from dynagram.data import Data
+from dynagram.ensembles import train
+from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 
 HERE = Path(__file__).parent
 PER_LAYER = {
@@ -63,13 +66,6 @@ def setting(case, n):
     return network, x, y, {"algorithm": algorithm, "eta": eta}
 
 
-def training(algorithm, eta):
-    """To the end."""
-    if algorithm == "gd":
-        return Training(GradientDescent(eta))
-    return Training(GradientFlow() if algorithm == "flow" else TwoStep())
-
-
 def upper(covariance):
     """Entries on and above the diagonal of (test, outputs)²."""
     size = covariance.shape[0] * covariance.shape[1]
@@ -91,12 +87,15 @@ def run(case, members, seed):
     """Predicted and measured coefficients of 1/n of one case."""
     widths = case[6]
     network, x, y, how = setting(case, widths[-1])
-    theory = predict_trained(network, x, y, TESTS, accuracy=1e-5, **how)
+    algorithms = {"flow": GradientFlow, "two-step": TwoStep}
+    name, eta = how["algorithm"], how["eta"]
+    algorithm = GradientDescent(eta) if name == "gd" else algorithms[name]()
+    theory = predict_outputs(network, Data(x, y, TESTS), Training(algorithm), accuracy=1e-5)
     rows = []
     for n in widths:
-        network, x, y, how = setting(case, n)
+        network, x, y, _ = setting(case, n)
         found = train(
-            network, Data(x, y, TESTS), training(**how), members=members, seed=seed,
+            network, Data(x, y, TESTS), Training(algorithm), members=members, seed=seed,
             tolerance=1e-7, pairs=True, kernels=20,
         )  # fmt: skip
         shift, error = found.mean - theory.mean_infinite, found.error

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
 
 
 def measured(samples, depth):
@@ -23,9 +22,12 @@ def measured(samples, depth):
     train, test = x[:samples], x[samples:]
     network = MLP([8, *[256] * (depth - 1), 1], "tanh", C_b=0.0, C_W=1.0)
     wall, cpu = time.perf_counter(), time.process_time()
-    found = predict_trained(network, train, np.sin(train[:, :1]), test, algorithm="flow")
+    data = Data(train, np.sin(train[:, :1]), test)
+    found = predict_outputs(network, data, Training(GradientFlow()))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    size, error = (float(np.sqrt(np.mean(v**2))) for v in (found.mean_correction, found.mean_error))
+    size, error = (
+        float(np.sqrt(np.mean(v**2))) for v in (found.mean_correction, found.width * found.error)
+    )
     device = jax.devices()[0]
     on_device = (device.memory_stats() or {}).get("peak_bytes_in_use", 0)
     return {

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram import find_plateaus, forecast, load_weights
+from dynagram import forecast, load_weights
 from dynagram.data import load_data
+from dynagram.observables import find_plateaus
 from dynagram.training import GradientDescent, Training
 
 RATE = 0.025

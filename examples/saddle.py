@@ -1,6 +1,6 @@
 """How long a small network stays on its plateau: it is the small layers that count."""
 
-from dynagram import SymmetricNetwork, escape_times
+from dynagram.theory.saddle import SymmetricNetwork, escape_times
 
 print("layers at 0.02 of 4   leading  next order      exact")
 exact = {}

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from dynagram.ensembles.initial._tangents import measure_tangents
-from dynagram.networks import MLP
-from dynagram.theory._predict import predict
+from dynagram import MLP, predict, simulate
 
 LETTERS = ("S", "T", "U")
 x = np.array([[1.0, 0.5, -0.3], [0.2, -1.0, 0.6]])
@@ -14,14 +12,14 @@ print("tensor  width  predicted  measured        all entries differ by")
 for width in (16, 32):
     network = MLP([3, width, width, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
     theory = predict(network, x, LETTERS)
-    ensemble = measure_tangents(network, x, members=8000, seed=0, tensors=LETTERS)
+    ensemble = simulate(network, x, LETTERS, members=8000)
     for name in LETTERS:
-        predicted, found = theory[name][-1], getattr(ensemble, name)
+        predicted, value, error = theory[name][-1], ensemble[name][-1], ensemble.error(name)[-1]
         # Statistical errors add their squares to that of the difference; take them off again.
-        square = np.sum((found.value - predicted) ** 2 - found.standard_error**2)
+        square = np.sum((value - predicted) ** 2 - error**2)
         difference = np.sqrt(max(square, 0.0)) / np.linalg.norm(predicted)
         residuals[name, width] = difference
-        measured = f"{found.value.flat[0]:.3f} ± {found.standard_error.flat[0]:.3f}"
+        measured = f"{value.flat[0]:.3f} ± {error.flat[0]:.3f}"
         row = f"{name:6} {width:6d} {predicted.flat[0]:10.3f}  {measured}"
         print(f"{row:47} {100 * difference:6.1f} %")
 

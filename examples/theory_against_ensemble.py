@@ -2,23 +2,20 @@
 
 import numpy as np
 
-from dynagram.ensembles.initial._metric import measure_kernels
-from dynagram.networks import MLP
-from dynagram.results._comparison import compare
+from dynagram import MLP, compare, predict, simulate
 from dynagram.theory._next_order import next_order
-from dynagram.theory._predict import predict
 
 network = MLP.critical([3, 60, 60, 60, 60, 1], "tanh")
 x = np.array([[1.0, 1.0, 1.0], [0.0, 1.5, -1.0]])  # nearly orthogonal: hard for the first order
 
 prediction = predict(network, x, ("K", "V", "G1"))
-ensemble = measure_kernels(network, x, members=20_000, seed=1, kernel=prediction["K"])
+ensemble = simulate(network, x, ("K", "V", "G1"), members=20_000, seed=1)
 
 print(network)
 print("variance of a preactivation of sample 0, layer by layer")
 print("  predicted", np.round(prediction.metric[:, 0, 0], 4))
-print("  measured ", np.round(ensemble.G.value[:, 0, 0], 4))
-print("  s.e.     ", np.round(ensemble.G.standard_error[:, 0, 0], 4))
+print("  measured ", np.round(ensemble["K"][:, 0, 0], 4))
+print("  s.e.     ", np.round(ensemble.error("K")[:, 0, 0], 4))
 
 
 def report(result):
@@ -26,22 +23,21 @@ def report(result):
     print(f"{result.name:24} worst z = {result.worst_z:+.2f}, {share}")
 
 
-G1 = compare(prediction["G1"], ensemble.G1, name="G1")
-V = compare(prediction["V"], ensemble.V, name="V, order 1/n")
-report(G1)
-report(V)
+agreement = compare(prediction, ensemble)
+report(agreement["K"])
+report(agreement["V"])
 
 # How networks differ on two unrelated inputs is nearly independent, so the first order of
 # V_(00)(11) is small and the next one matters, whatever the verdict on a single input says.
 further = next_order(network, x)
-V1 = compare(further.vertex, ensemble.V, name="V + V1/n, one order more")
+V1 = compare(further.vertex, ensemble.estimate("V"), name="V + V1/n, one order more")
 report(V1)
 entry = (-1, 0, 0, 1, 1)
 print(
     f"V_(00)(11) at the output: {prediction['V'][entry]:.5f}, with V1 {further.vertex[entry]:.5f}, "
-    f"measured {ensemble.V.value[entry]:.5f} ± {ensemble.V.standard_error[entry]:.5f}"
+    f"measured {ensemble['V'][entry]:.5f} ± {ensemble.error('V')[entry]:.5f}"
 )
 
-assert G1.ok()
+assert agreement["K"].ok()
 assert V1.ok()
-assert not V.ok()  # 20 000 networks are enough to see what the first order leaves out
+assert not agreement["V"].ok()  # 20 000 networks are enough to see what the first order leaves out

@@ -5,8 +5,10 @@ import pytest
 
 from dynagram.config import read_config
 from dynagram.errors import DynagramError, InvalidValueError
+from dynagram.training import GradientDescent, Posterior, Training
 
 NETWORK = '[network]\nwidths = [2, 8, 1]\nactivation = "tanh"\nC_b = 0\nC_W = 1\n'
+FLOW = '[training]\nalgorithm = "flow"\n'
 DATA = '[data]\ntrain_x = "x.npy"\ntrain_y = "y.npy"\ntest_x = "sub/t.npy"\n'
 
 
@@ -30,25 +32,37 @@ def test_reads_files_beside_the_config(write, monkeypatch, tmp_path_factory):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     config = read_config(path)
     assert config.network.widths == (2, 8, 1)
-    np.testing.assert_array_equal(config.train_x, np.eye(2))
-    assert config.test_x.shape == (3, 2)
-    assert (config.test_y, config.algorithm, config.eta) == (None, "gd", 0.1)
-    assert (config.steps, config.time) == (None, None)
-    path = write(NETWORK + DATA + "[training]\neta = 0.1\nsteps = 20\n")
-    assert read_config(path).steps == 20
-    path = write(NETWORK + DATA + '[training]\nalgorithm = "flow"\ntime = 3\n')
-    assert read_config(path).time == 3.0
+    np.testing.assert_array_equal(config.data.x, np.eye(2))
+    assert config.data.test_x.shape == (3, 2)
+    assert config.data.test_y is None
+    assert config.how == Training(GradientDescent(0.1))
+    path = write(NETWORK + DATA + "[training]\neta = 0.1\nsteps = 20\nrecord = [3, 7]\n")
+    assert read_config(path).how.recorded == (3, 7, 20)
+    path = write(NETWORK + DATA + '[training]\nalgorithm = "flow"\ntime = 3\nloss = "mean"\n')
+    assert (read_config(path).how.time, read_config(path).how.loss) == (3.0, "mean")
+
+
+def test_reads_a_posterior_and_skips(write):
+    network = NETWORK.replace("[2, 8, 1]", "[2, 8, 8, 1]") + "skip = 0.5\n"
+    config = read_config(write(network + DATA + "[posterior]\nnoise = 0.1\n"))
+    assert config.how == Posterior(0.1)
+    assert config.network.skip == (0.5,)
 
 
 def test_the_digits(write):
     network = NETWORK.replace("[2, 8, 1]", "[64, 8, 1]")
     data = '[data]\nname = "digits"\nclasses = [3, 5]\ntrain = 6\ntest = 4\nseed = 1\n'
     config = read_config(write(network + data + '[training]\nalgorithm = "flow"\n'))
-    assert config.train_x.shape == (6, 64)
-    assert config.test_x.shape == (4, 64)
-    assert np.mean(config.train_x**2) == pytest.approx(1.0)
-    assert set(np.unique(config.train_y)) <= {-1.0, 1.0}
-    assert config.test_y is not None
+    assert config.data.x.shape == (6, 64)
+    assert config.data.test_x.shape == (4, 64)
+    assert np.mean(config.data.x**2) == pytest.approx(1.0)
+    assert set(np.unique(config.data.y)) <= {-1.0, 1.0}
+    assert set(np.unique(config.data.test_y)) <= {-1.0, 1.0}
+    three = read_config(write(
+        network.replace(", 1]", ", 3]") + data.replace("[3, 5]", "[3, 5, 8]") + FLOW
+    ))  # fmt: skip
+    assert three.data.y.shape == (6, 3)
+    assert np.array_equal(three.data.y.sum(axis=1), np.ones(6))
 
 
 @pytest.mark.parametrize(
@@ -58,21 +72,24 @@ def test_the_digits(write):
         (DATA, r"\[network\] must be given"),
         (NETWORK, r"\[data\] must be given"),
         (NETWORK + DATA + "[extra]\na = 1\n", "unknown; allowed: network, data, training"),
-        (NETWORK + "depth = 3\n" + DATA, "depth"),
-        (NETWORK + DATA + "more = 1\n", "unknown; allowed: train_x, train_y, test_x, test_y, name"),
-        (NETWORK + '[data]\ntrain_x = "x.npy"\n', "train_y, test_x"),
-        (NETWORK + DATA.replace("x.npy", "none.npy"), "no such file"),
-        (NETWORK + '[data]\nname = "letters"\n', "expected one of digits"),
-        (NETWORK + '[data]\nname = "mnist"\n', "needs the folder"),
-        (NETWORK + DATA + '[training]\nalgorithm = "adam"\n', "expected one of gd, flow, two-step"),
-        (
-            NETWORK + DATA + "[training]\nrate = 3\n",
-            "unknown; allowed: algorithm, eta, steps, time",
-        ),
-        (NETWORK + DATA + '[training]\nalgorithm = "flow"\nsteps = 3\n', "gradient flow a `time`"),
+        (NETWORK + DATA, r"one of the tables \[training\] and \[posterior\]"),
+        (NETWORK + DATA + FLOW + "[posterior]\n", r"one of the tables \[training\] and"),
+        (NETWORK + "depth = 3\n" + DATA + FLOW, "depth"),
+        (NETWORK.replace("2, 8, 1", "3, 8, 1") + DATA + FLOW, r"shape of x = \(2, 2\)"),
+        (NETWORK + DATA + "more = 1\n" + FLOW, "allowed: train_x, train_y, test_x, test_y, name"),
+        (NETWORK + '[data]\ntrain_x = "x.npy"\n' + FLOW, "train_y, test_x"),
+        (NETWORK + DATA.replace("x.npy", "none.npy") + FLOW, "no such file"),
+        (NETWORK + '[data]\nname = "letters"\n' + FLOW, "expected one of digits"),
+        (NETWORK + '[data]\nname = "mnist"\n' + FLOW, "needs the folder"),
+        (NETWORK + DATA + '[training]\nalgorithm = "sgd"\n', "eta = None"),
+        (NETWORK + DATA + '[training]\nalgorithm = "sgd"\neta = 1\n', "expected one of gd, flow"),
+        (NETWORK + DATA + "[training]\nrate = 3\n", "unknown key; known: algorithm, eta, loss"),
+        (NETWORK + DATA + FLOW + "steps = 3\n", "gradient flow takes a time"),
         (NETWORK + DATA + "[training]\neta = 0.1\nsteps = 2.5\n", "expected a whole number"),
-        (NETWORK + DATA + '[training]\nalgorithm = "flow"\ntime = "1"\n', "expected a real number"),
-        (NETWORK + DATA + "[training]\n", "gradient descent needs a step size"),
+        (NETWORK + DATA + FLOW + 'time = "1"\n', "expected a real number"),
+        (NETWORK + DATA + "[training]\n", "the algorithm 'gd' needs a step size"),
+        (NETWORK + DATA + '[training]\neta = 1.0\nloss = "mse"\n', 'write "half-sum"'),
+        (NETWORK + DATA + "[posterior]\nnoise = -1\n", "a variance must be ≥ 0"),
     ],
 )
 def test_refusals(write, text, message):

@@ -46,7 +46,7 @@ def test_axes_and_layers(name):
         shape = (len(result.layers[name]), *[2] * len(letter.axes))
         assert result[name].shape == result.error(name).shape == shape
         assert np.all(np.isfinite(result[name]))
-        assert np.any(result[name][-1] != 0.0)
+        assert np.any(result[name] != 0.0)  # odd vanishes at the output, where no skip is
 
 
 @pytest.mark.parametrize("name", LETTERS)

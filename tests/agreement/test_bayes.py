@@ -10,15 +10,14 @@ import functools
 import numpy as np
 import pytest
 
+from dynagram.data import Data
 from dynagram.ensembles._exact_posterior import exact_posterior
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
 from dynagram.results._estimate import Estimate
-from dynagram.theory.bayes import (
-    finite_posterior,
-    infinite_posterior,
-    representation_shift,
-)
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.bayes import representation_shift
+from dynagram.training import Posterior
 
 X = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7], [0.9, -0.2, 0.5]])
 Y = np.array([[0.9, 0.3], [-0.5, 1.1]])
@@ -36,17 +35,24 @@ def measured(name, factor):
     sigma, C_b, C_W, hidden, y, noise, members = CASES[name]
     hidden = [int(factor * n) for n in hidden]
     network = MLP([3, *hidden, y.shape[1]], sigma, C_b, C_W)
-    options = {"members": members, "seed": 10 + int(2 * factor), "noise": noise}
-    exact = exact_posterior(network, X[:2], y, X[2:], **options)
-    infinite = infinite_posterior(network, X[:2], y, X[2:], noise=noise)
-    spread = infinite.covariance[:, None, :, None] * np.eye(y.shape[1])[None, :, None, :]
+    data, how = Data(X[:2], y, X[2:]), Posterior(noise)
+    exact = exact_posterior(network, data, how, members=members, seed=10 + int(2 * factor))
+    infinite = predict_outputs(network, data, how, order="infinite")
     n = hidden[-1]
     return {
-        "log evidence": scaled(exact.log_evidence, n, infinite.log_evidence),
-        "mean": scaled(exact.mean, n, infinite.mean),
-        "covariance": scaled(exact.covariance, n, spread),
-        "hidden layers": scaled(exact.activation_shift, np.array(hidden)[:, None, None], 0.0),
+        "log evidence": scaled(first(exact, "log_evidence"), n, infinite.about["log_evidence"]),
+        "mean": scaled(exact.estimate("mean"), n, infinite.mean),
+        "covariance": scaled(exact.estimate("covariance"), n, infinite.covariance),
+        "hidden layers": scaled(
+            first(exact, "activation_shift"), np.array(hidden)[:, None, None], 0.0
+        ),
     }
+
+
+def first(exact, name):
+    """An estimate of the posterior, without its axis of moments."""
+    found = exact.estimate(name)
+    return Estimate(np.asarray(found.value[0]), np.asarray(found.standard_error[0]), found.count)
 
 
 def scaled(estimate, factor, origin):
@@ -57,12 +63,13 @@ def scaled(estimate, factor, origin):
 def predicted(name):
     sigma, C_b, C_W, hidden, y, noise, _ = CASES[name]
     network = MLP([3, *hidden, y.shape[1]], sigma, C_b, C_W)
-    theory = finite_posterior(network, X[:2], y, X[2:], noise=noise)
+    data, how = Data(X[:2], y, X[2:]), Posterior(noise)
+    theory = predict_outputs(network, data, how)
     return {
-        "log evidence": np.asarray(theory.log_evidence.correction),
+        "log evidence": np.asarray(theory.about["log_evidence_correction"]),
         "mean": theory.mean_correction,
         "covariance": theory.covariance_correction,
-        "hidden layers": representation_shift(network, X[:2], y, X[2:], noise=noise).activations,
+        "hidden layers": representation_shift(network, data, how).activations,
     }
 
 

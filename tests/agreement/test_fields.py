@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from dynagram_experiments._closure_runs import activations_only, anchored, one_layer, one_step
-from dynagram_experiments._coactivation_runs import Case, run_case
-from dynagram_experiments._fields_digits import parity, zero_or_one
+from dynagram_experiments.fields._tasks import parity, zero_or_one
+from dynagram_experiments.fields.closure.runs import (
+    activations_only,
+    anchored,
+    one_layer,
+    one_step,
+)
+from dynagram_experiments.fields.coactivation import runs
+from dynagram_experiments.fields.coactivation.runs import Case, Runs, run_case
 
 TASK = zero_or_one(200, 7)
 
@@ -42,8 +48,6 @@ def test_frozen_masks_on_digits():
 
 
 def test_classes_part(monkeypatch):
-    import dynagram_experiments._coactivation_runs as runs
-
     monkeypatch.setattr(runs, "STEPS", (0, 60))
     found = run_case(Case("L = 2", "0 vs 1", 2), [7, 8], "<f4")
     signs = {"gap 2": 1, "upper 2": 1, "different 2": -1, "lower 2": -1, "rank different": -1,
@@ -55,7 +59,11 @@ def test_classes_part(monkeypatch):
     assert np.all(np.abs(found.numbers["rank ratio different"][:, 0] - 1) < 0.02)
     for name, values in found.numbers.items():
         assert np.all(np.isfinite(values)), name
-    assert {s.verdict for layer in found.spectra["untrained"] for s in layer} == {"random"}
+    assert set(found.tails.each("verdict", weights="untrained")) == {"random"}
+    again = Runs.of_part(found.case, found.part())
+    assert again.tails.keys() == found.tails.keys()
+    for name, values in found.numbers.items():
+        np.testing.assert_array_equal(again.numbers[name], values)
 
 
 def test_unseen_digits_are_others():

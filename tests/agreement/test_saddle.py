@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dynagram.theory.saddle import BlockNetwork
-from dynagram_experiments._saddle_sgd import (
+from dynagram_experiments.saddle._sgd import (
     coordinate_loss,
     crossing,
     descend,

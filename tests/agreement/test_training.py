@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram import Data, GradientDescent, GradientFlow, Training, train
+from dynagram.data import Data
+from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._in_time import predict_in_time
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, GradientFlow, Training
 
 TRAIN = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 TARGETS = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -101,7 +102,8 @@ def test_mean_shift_of_gelu_networks():
     """One training sample at η = 1/Θ: large shifts, few steps."""
     x, y, widths = TRAIN[:1], TARGETS[:1, :1], (32, 64, 128, 256)
     eta = 1.0 / frozen_kernels(network("gelu", 8, 1), x).Theta[-1, 0, 0]
-    theory = predict_trained(network("gelu", 64, 1), x, y, TESTS, eta=eta).mean_correction[:, 0]
+    how = Training(GradientDescent(eta))
+    theory = predict_outputs(network("gelu", 64, 1), Data(x, y, TESTS), how).mean_correction[:, 0]
     np.testing.assert_allclose(theory, [0.5502, 0.6058, 0.0298, 0.1593], atol=5e-4)
     gelu = lambda z: jax.nn.gelu(z, approximate=False)  # noqa: E731
     means, errors = [], []
@@ -125,7 +127,8 @@ def test_covariance_and_wiring_of_tanh_networks():
     """Two samples, two outputs: variances, and the covariance between the outputs."""
     tests, widths = TESTS[2:3], (32, 64, 128)
     eta = 0.9 / np.linalg.eigvalsh(frozen_kernels(network("tanh", 8, 2), TRAIN).Theta[-1])[-1]
-    theory = predict_trained(network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta)
+    data, how = Data(TRAIN, TARGETS, tests), Training(GradientDescent(eta))
+    theory = predict_outputs(network("tanh", 64, 2), data, how)
     expected = theory.covariance_correction.reshape(2, 2)
     values, errors = [], []
     for n in widths:
@@ -148,7 +151,7 @@ def test_depth_three_with_the_librarys_ensemble():
     """Mean and covariance of tanh networks with two hidden layers, flow, one wide width."""
     net = network("tanh", 128, 1, depth=3)
     x, y, tests = TRAIN[:1], np.array([[1.8]]), TESTS[3:]
-    theory = predict_trained(net, x, y, tests, algorithm="flow")
+    theory = predict_outputs(net, Data(x, y, tests), Training(GradientFlow()))
     found = train(
         net, Data(x, y, tests), Training(GradientFlow()), members=1024, seed=3, pairs=True,
         kernels=29,
@@ -168,11 +171,9 @@ def test_three_steps_of_gradient_descent():
     """Training outputs still fluctuate: their covariances, with the test output and as wiring."""
     widths, tests = (32, 64), TESTS[2:3]
     eta = 0.9 / np.linalg.eigvalsh(frozen_kernels(network("tanh", 8, 2), TRAIN).Theta[-1])[-1]
-    theory = predict_in_time(
-        network("tanh", 64, 2), TRAIN, TARGETS, tests, eta=eta, steps=3
-    ).samples
+    data, how = Data(TRAIN, TARGETS, tests), Training(GradientDescent(eta), steps=3)
+    theory = predict_outputs(network("tanh", 64, 2), data, how).samples
     asked = Data(TRAIN, TARGETS, np.concatenate([TRAIN, tests]))
-    how = Training(GradientDescent(eta), steps=3)
     values, errors = [], []
     for n in widths:
         found = train(network("tanh", n, 2), asked, how, members=5120, seed=n, pairs=True)

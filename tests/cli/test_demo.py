@@ -21,7 +21,7 @@ def test_demo_interrupted_leaves_the_old_page(run, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(initialisation, "measure_kernels", interrupted)
+    monkeypatch.setattr(initialisation, "simulate", interrupted)
     result = run("demo", "--output", tmp_path)
     assert result.exit_code == 130
     assert (tmp_path / "index.html").read_text() == "old"

@@ -5,10 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-import dynagram_experiments as experiments
 from dynagram.cli import app
-from dynagram_experiments import Experiment, Result, Settings, Statement
-from dynagram_experiments._kept import Kept
+from dynagram_experiments import Experiment, Result, Statement
 
 KEPT = "finished parts are kept in {folder}: the same command continues from them"
 NOTHING = "nothing was kept: with --output DIR a run that was stopped continues"
@@ -32,7 +30,7 @@ def fake(passed):
 @pytest.fixture
 def toy(monkeypatch):
     def install(passed=True):
-        monkeypatch.setattr(experiments, "experiment", lambda _: fake(passed))
+        monkeypatch.setattr(command, "find_experiment", lambda _: fake(passed))
 
     return install
 
@@ -69,45 +67,39 @@ def test_tables_and_figures_are_written(toy, tmp_path):
 
 def stopped(settings):
     """Keeps a part, then Ctrl-C comes; the next time it goes through."""
-    kept = Kept(settings.folder, "stopped", {"seed": settings.seed})
-    parts = [kept.part("first", lambda: len(LOG))]
-    LOG.append("run")
-    if len(LOG) == 1:
-        raise KeyboardInterrupt
-    return Result((Statement("the first part is kept", parts == [0], str(parts)),))
+
+    def second():
+        LOG.append("run")
+        if len(LOG) == 1:
+            raise KeyboardInterrupt
+        return {}
+
+    makers = {"first": lambda: {"runs": len(LOG)}, "second": second}
+    parts = finish_parts(settings, "toy", makers)
+    runs = int(parts["first"]["runs"])
+    return Result((Statement("the first part is kept", runs == 0, str(runs)),))
 
 
 LOG = []
 
 
-@pytest.mark.parametrize(
-    ("continues", "options", "words"),
-    [(True, ["--output", "{folder}"], KEPT), (True, [], NOTHING), (False, [], "")],
-)
-def test_an_interrupted_run_says_how_to_go_on(monkeypatch, tmp_path, continues, options, words):
+@pytest.mark.parametrize(("options", "words"), [(["--output", "{folder}"], KEPT), ([], NOTHING)])
+def test_an_interrupted_run_says_how_to_go_on(monkeypatch, tmp_path, options, words):
     LOG.clear()
-    toy = Experiment("toy", "a toy", "nowhere", stopped, continues)
-    monkeypatch.setattr(experiments, "experiment", lambda _: toy)
+    toy = Experiment("toy", "a toy", "nowhere", stopped)
+    monkeypatch.setattr(command, "find_experiment", lambda _: toy)
     options, words = [o.format(folder=tmp_path) for o in options], words.format(folder=tmp_path)
     result = invoke("toy", *options)
     assert result.exit_code == 130
     assert result.stdout == ""
-    said = result.stderr.splitlines()
-    assert said == ([words, "interrupted"] if words else ["interrupted"])
+    assert result.stderr.splitlines() == [words, "interrupted"]
     assert invoke("toy", *options).exit_code == (0 if options else 1)
-
-
-def test_experiments_that_keep_parts_say_so():
-    """Those that write into the folder before they return."""
-    keeping = ["depth-digits", "saddle-fig4", "saddle-forecast-calibration", "trained-digits"]
-    names = experiments.experiment_names()
-    assert [name for name in names if experiments.experiment(name).continues] == keeping
 
 
 def test_without_a_name_the_experiments_are_listed():
     result = invoke("--json")
     listed = json.loads(result.stdout)
-    assert list(listed) == experiments.experiment_names()
+    assert list(listed) == command.experiment_names()
     assert all(entry["summary"] for entry in listed.values())
 
 
@@ -115,11 +107,24 @@ def test_an_unknown_name_and_a_missing_folder_are_refused():
     result = invoke("nosuch")
     assert result.exit_code == 2
     assert "expected one of" in result.stderr
-    name = experiments.experiment_names()[0]
+    name = command.experiment_names()[0]
     assert invoke(name, "--data", "/no/such/folder").exit_code == 2
 
 
-def test_the_registry_names_agree_with_the_experiments():
-    for name in experiments.experiment_names():
-        assert experiments.experiment(name).name == name
-    assert Settings().seed == 0
+def test_every_experiment_is_an_entry_point_under_its_name():
+    """Those installed, those declared, and the folders that hold one."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    declared = project["entry-points"][command.GROUP]
+    assert command.experiment_names() == sorted(declared)
+    root = Path(dynagram_experiments.__path__[0])
+    holding = {
+        path.parent.relative_to(root).as_posix()
+        for path in root.glob("*/*/__init__.py")
+        if "EXPERIMENT" in path.read_text()
+    }
+    named = set()
+    for name, target in declared.items():
+        module, attribute = target.split(":")
+        assert getattr(import_module(module), attribute).name == name
+        named.add("/".join(module.split(".")[1:]))
+    assert named == holding

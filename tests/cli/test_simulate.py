@@ -4,14 +4,16 @@ import shutil
 
 import numpy as np
 import pytest
-from dynagram.cli._archives import LETTERS
 from typer.testing import CliRunner
 
 from dynagram.cli import app
+from dynagram.results import LETTERS as REGISTRY
+from dynagram.results import load
 
 NETWORK = ["--widths", "3,160,150,2", "--activation", "tanh", "--cb", "0.1", "--cw", "1.2"]
 RATES = ["--lambda-b", "0.5", "--lambda-w", "1,2,1.5"]
 SMALL = ["--widths", "3,10,2", "--activation", "tanh"]
+LETTERS = [name for name in REGISTRY if name not in ("six_point", "odd")]
 ALL = ",".join(LETTERS)
 
 
@@ -44,35 +46,43 @@ def altered(path, target, **changes):
 
 
 def test_simulate_writes_estimates_and_standard_errors(files):
-    with np.load(files / "simulation.npz", allow_pickle=False) as stored:
-        assert str(stored["kind"]) == "simulation"
-        for name in LETTERS:
-            everywhere = name in ("K", "G1", "V")
-            assert stored[f"layers_{name}"].tolist() == ([1, 2, 3] if everywhere else [3])
-            axes = 2 if name in ("K", "G1", "Theta", "H1") else 4
-            assert stored[name].shape == (3 if everywhere else 1, *[2] * axes)
-            error = stored[f"{name}_error"]
-            assert error.shape == stored[name].shape
-            assert np.all(error[-1] > 0)
-        # Layer 1 is the same in every draw.
-        assert not np.any(stored["K_error"][0])
-        G1 = np.array([0.0, 160.0, 150.0])[:, None, None]
-        with np.load(files / "prediction.npz") as predicted:
-            np.testing.assert_allclose(
-                stored["G1"], G1 * (stored["K"] - predicted["K"]), rtol=1e-9, atol=1e-9
-            )
-            np.testing.assert_allclose(
-                stored["H1"], 150 * (stored["Theta"] - predicted["Theta"][2:]), rtol=1e-9, atol=1e-9
-            )
+    stored, predicted = load(files / "simulation.npz"), load(files / "prediction.npz")
+    assert (stored.order, stored.members, stored.seed) == ("measured", 1200, 0)
+    assert list(stored) == LETTERS
+    for name in LETTERS:
+        everywhere = name in ("K", "G1", "V")
+        assert stored.layers[name] == ((1, 2, 3) if everywhere else (3,))
+        axes = len(REGISTRY[name].axes)
+        assert stored[name].shape == (3 if everywhere else 1, *[2] * axes)
+        assert stored.errors[name].shape == stored[name].shape
+        assert np.all(stored.errors[name][-1] > 0)
+    # Layer 1 is the same in every draw.
+    assert not np.any(stored.error("K")[0])
+    n = np.array([0.0, 160.0, 150.0])[:, None, None]
+    for name, shift, width in (("K", "G1", n), ("Theta", "H1", 150.0)):
+        difference = width * (stored[name] - predicted[name][-len(stored[name]) :])
+        np.testing.assert_allclose(stored[shift], difference, rtol=1e-9, atol=1e-9)
+
+
+def test_predictions_and_simulations_print_the_same_columns(run, files):
+    arguments = ["--inputs", files / "x.npy", *SMALL, "--tensors", "K,V,Theta"]
+    tables = [run(*words, *arguments).stdout for words in (["predict"], ["simulate"])]
+    headings = [text.splitlines()[1].split() for text in tables]
+    assert headings[0] == headings[1] == ["layer", "fan-in", "n", "K", "Theta", "V/n"]
+    assert "±: numerical error" in tables[0]
+    assert "±: standard error" in tables[1]
+    first, second = (text.splitlines()[3].split() for text in tables)
+    assert float(first[2]) == pytest.approx(float(second[2]), abs=6 * float(second[4]))
 
 
 def test_simulate_prints_json_and_nothing_else(answer, files):
     arguments = ["simulate", "--inputs", files / "x.npy", *SMALL, "--tensors", "V,Theta"]
     data = answer(*arguments, "--members", 200, "--json")
     assert (data["members"], data["seed"], data["samples"]) == (200, 0, 2)
-    assert [row["layer"] for row in data["diagonals"]["V"]] == [1, 2]
-    assert [row["layer"] for row in data["diagonals"]["Theta"]] == [2]
-    assert len(data["diagonals"]["Theta"][0]["standard_error"]) == 2
+    assert data["diagonals"]["V"]["layers"] == [1, 2]
+    assert data["diagonals"]["Theta"]["layers"] == [2]
+    assert np.shape(data["diagonals"]["Theta"]["error"]) == (1, 2)
+    assert (data["order"], data["sampler"], data["complete"]) == ("measured", "weights", True)
 
 
 def test_simulate_same_seed_same_numbers(run, files, tmp_path):
@@ -91,7 +101,9 @@ def test_simulate_same_seed_same_numbers(run, files, tmp_path):
     ("more", "words"),
     [
         (["--members", "3"], "members = 3"),
-        (["--tensors", "K,Z"], "--tensors = 'Z'"),
+        (["--tensors", "K,Z"], "tensors = 'K,Z'"),
+        (["--tensors", "B", "--sampler", "metric"], 'B need "weights"'),
+        (["--skip", "0.5"], "a block joins two hidden layers"),
         (["--tensors", ""], "expected some of K"),
         (["--tensors", "B", "--widths", "3,20,1"], "two distinct outputs"),
         (["--tensors", "R", "--activation", "relu"], "relu"),
@@ -110,7 +122,7 @@ def test_simulate_interrupted_leaves_the_old_file(run, files, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     (tmp_path / "out.npz").write_text("old")
-    monkeypatch.setattr("dynagram.ensembles.initial._simulation.InitialJob.run_chunk", interrupted)
+    monkeypatch.setattr("dynagram.ensembles.initial._job.TensorJob.run_chunk", interrupted)
     arguments = ["--inputs", files / "x.npy", *SMALL, "--tensors", "V,B"]
     result = run("simulate", *arguments, "-o", tmp_path / "out.npz")
     assert result.exit_code == 130
@@ -191,17 +203,17 @@ def test_a_swap_of_sample_indices_is_found(run, files, tmp_path):
 def test_compare_refuses_what_cannot_be_compared(complaint, files, tmp_path):
     good = files / "prediction.npz"
     with np.load(good) as stored:
-        spec, x = str(stored["spec"]), stored["x"]
+        about, x = str(stored["about"]), stored["x"]
         V = stored["V"].copy()
     cases = {
-        "C_W 1.2 and 1.3": {"spec": np.array(spec.replace("C_W = 1.2", "C_W = 1.3"))},
-        "two different networks": {"spec": np.array(spec.replace('"tanh"', '"sin"'))},
-        "the inputs of the two files differ": {"x": x + np.array([[0.0], [1e-9]])},
+        "C_W 1.2 and 1.3": {"about": np.array(about.replace("C_W = 1.2", "C_W = 1.3"))},
+        "two different networks": {"about": np.array(about.replace("tanh", "sin"))},
+        "the inputs of the two differ": {"x": x + np.array([[0.0], [1e-9]])},
         "shape of x": {"x": x[:1]},
         "shape of V": {"V": V[:2]},
         "layers_V": {"layers_V": np.array([1, 2, 9])},
-        "missing arrays = 'kind'": {"kind": None},
-        "kind = 'guess'": {"kind": np.array("guess")},
+        "not a result saved by dynagram": {"kind": None},
+        "holds 'guess', expected tensors or outputs": {"kind": np.array("guess")},
         "every entry must be finite": {"V": np.where(V > 0, np.nan, V)},
     }
     for words, changes in cases.items():

@@ -7,10 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from dynagram.cli import app
-from dynagram.ensembles import _train
+from dynagram.data import Data
+from dynagram.ensembles.trained import _measure as trained
 from dynagram.networks import MLP
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._in_time import predict_in_time
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientDescent, Posterior, Training
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -48,28 +49,66 @@ def config(tmp_path):
 NETWORK = MLP([3, 64, 2], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
 
 
+DATA = Data(X, Y, T)
+
+
 def check(found, expected):
-    for key in (
-        "mean_infinite", "mean_correction", "mean",
-        "covariance_infinite", "covariance_correction", "std",
-    ):  # fmt: skip
-        np.testing.assert_allclose(found[key], getattr(expected, key), rtol=1e-10, atol=1e-14)
-    assert np.shape(found["covariance_correction"]) == (1, 2, 1, 2)
+    for key, values in {
+        "mean": expected.means,
+        "std": expected.stds,
+        "covariance": expected.covariances,
+        "mean_infinite": expected.means_infinite,
+        "mean_correction": expected.width * (expected.means - expected.means_infinite),
+    }.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-10, atol=1e-13)
+    moments = len(expected.times)
+    assert np.shape(found["covariance_correction"]) == (moments, 1, 2, 1, 2)
     assert found["regime"]["verdict"] == expected.regime.verdict
 
 
 def test_json_holds_what_the_library_says(answer, config):
     found = answer("train-predict", config(), "--json")
-    check(found, predict_trained(NETWORK, X, Y, T, eta=0.4))
-    assert found["steps"] is None
+    check(found, predict_outputs(NETWORK, DATA, Training(GradientDescent(0.4))))
+    assert found["times"] == [None]  # ∞
 
 
 def test_a_few_steps(answer, run, config):
-    path = config(more="steps = 3")
+    path = config(more="steps = 3\nrecord = [1]")
     found = answer("train-predict", path, "--json")
-    check(found, predict_in_time(NETWORK, X, Y, T, eta=0.4, steps=3).test)
-    assert found["steps"] == 3
-    assert "η = 0.4, 3 steps on 2 samples" in run("train-predict", path).stdout
+    how = Training(GradientDescent(0.4), steps=3, record=[1])
+    check(found, predict_outputs(NETWORK, DATA, how))
+    assert found["times"] == pytest.approx([0.4, 1.2])
+    assert "steps = 3" in found["how"]
+    printed = run("train-predict", path).stdout
+    assert "η = 0.4, 3 steps on 2 samples" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith(("0.4 ", "1.2 "))]
+    assert [row[:3] for row in rows] == [[t, "0", i] for t in ("0.4", "1.2") for i in "01"]
+
+
+def test_infinite_width_and_the_test_loss(answer, config, tmp_path):
+    """relu is fine at infinite width; targets of the test inputs give a loss."""
+    path = config(activation="relu")
+    np.save(tmp_path / "ty.npy", [[0.1, 0.2]])
+    path.write_text(path.read_text().replace('"t.npy"', '"t.npy"\ntest_y = "ty.npy"'))
+    found = answer("train-predict", path, "--order", "infinite", "--json")
+    assert found["order"] == "∞"
+    assert np.shape(found["kernel_infinite"]) == (1, 1, 1)
+    assert "covariance" not in found
+    assert list(found["test_loss"]) == ["∞"]
+
+
+def test_a_posterior(answer, run, config):
+    path = config()
+    text = path.read_text()
+    path.write_text(text[: text.index("[training]")] + "[posterior]\nnoise = 0.1\n")
+    found = answer("train-predict", path, "--json")
+    expected = predict_outputs(NETWORK, DATA, Posterior(0.1))
+    check(found, expected)
+    assert found["log_evidence"] == pytest.approx(expected.about["log_evidence"])
+    assert "given 2 samples with noise variance 0.1" in run("train-predict", path).stdout
+    simulated = answer("train-predict", path, "--simulate", 2000, "--json")["simulation"]
+    assert np.max(np.abs(simulated["mean_z"])) < 4
+    assert simulated["effective_size"] > 100
 
 
 @pytest.mark.slow
@@ -78,25 +117,27 @@ def test_simulation_stands_beside_the_prediction(answer, run, config):
     simulation = found["simulation"]
     early = answer("train-predict", config(more="steps = 3"), "--simulate", 256, "--json")
     assert early["simulation"]["unfinished"] == 0
+    assert early["simulation"]["times"] == pytest.approx([1.2])
     assert np.max(np.abs(early["simulation"]["mean_z"])) < 4
     assert np.max(np.abs(early["simulation"]["covariance_z"])) < 4
     assert simulation["members"] == 512
     assert np.max(np.abs(simulation["mean_z"])) < 4
-    assert np.shape(simulation["covariance_standard_error"]) == (1, 2, 1, 2)
+    assert np.shape(simulation["covariance"]) == (1, 1, 2, 1, 2)
     printed = run("train-predict", config(), "--simulate", 512).stdout
-    assert "measured" in printed
-    assert "std 1/n" in printed
+    assert "512 networks" in printed
+    assert "spread, 1/n" in printed
+    assert "agree" in printed
 
 
 def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_train, "train", stopped)
+    monkeypatch.setattr(trained, "measure_trained", stopped)
     result = CliRunner().invoke(app, ["train-predict", str(config()), "--simulate", "64", "--json"])
     assert result.exit_code == 130
     found = json.loads(result.stdout)
-    check(found, predict_trained(NETWORK, X, Y, T, eta=0.4))
+    check(found, predict_outputs(NETWORK, DATA, Training(GradientDescent(0.4))))
     assert "simulation" not in found
     assert "not kept" in result.stderr
 
@@ -105,5 +146,6 @@ def test_refusals_take_one_line(complaint, config, tmp_path):
     assert "no such file" in complaint("train-predict", tmp_path / "none.toml")
     assert "2/λ_max" in complaint("train-predict", config(eta=50.0))
     assert "at a kink" in complaint("train-predict", config(activation="relu"))
-    assert "gradient descent takes `steps`" in complaint("train-predict", config(more="time = 2"))
+    assert "only gradient flow" in complaint("train-predict", config(more="time = 2"))
+    assert "infinite, 1/n" in complaint("train-predict", config(), "--order", "2")
     assert "even number" in complaint("train-predict", config(), "--simulate", 513)

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dynagram import MLP, Data, GradientDescent, GradientFlow, Optax, Training, TwoStep, train
+from dynagram import (
+    MLP,
+    Data,
+    GradientDescent,
+    GradientFlow,
+    Optax,
+    Training,
+    TwoStep,
+    train,
+)
 from dynagram.ensembles.engine import run_job
 from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.ensembles.trained._pairs import _changes, _turned_shift

@@ -226,7 +226,7 @@ def test_command_stops_at_a_precision_and_prints_a_stored_run_again(tmp_path, in
         (["--resume", "nowhere", "--lambda-b", "2"], "only --executor, -o and --json go with it"),
         ([], "--inputs = None: needed, unless --resume is given"),
         (["--members", 100, "--executor", "cluster"], "executor = 'cluster': expected process:N"),
-        (["--members", 100, "--chunk", 0], "chunk = 0"),
+        (["--members", 100, "--chunk", 0], "chunk_members = 0"),
         (["--members", 100, "--run", "no/such/run"], "its parent folder does not exist"),
         (["--until-error", 3], "until_error = 3.0"),
     ],

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from dynagram import MLP, Data, GradientDescent, GradientFlow, Optax, Training, TwoStep, train
+from dynagram import (
+    MLP,
+    Data,
+    GradientDescent,
+    GradientFlow,
+    Optax,
+    Training,
+    TwoStep,
+    train,
+)
 from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.errors import DynagramError
 from dynagram.networks import Architecture, Model

@@ -1,15 +1,15 @@
 """depth-digits: its verdicts on made-up numbers, and one small training run."""
 
-import json
-
+import numpy as np
 import pytest
 
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram_experiments import Settings, depth_digits
 from dynagram_experiments._depth_digits_verdict import Point, judged
 from dynagram_experiments.depth_digits import Plan
+
+from dynagram_experiments import Settings, depth_digits
 
 
 def ensembles(best, *, error=1e-4, name="tanh"):
@@ -69,10 +69,14 @@ def test_a_run_learns_and_is_continued(tmp_path, monkeypatch):
     settings = Settings(folder=tmp_path)
     first = depth_digits.EXPERIMENT.run(settings)
     assert max(first.tables["depth_digits"]["wrong"]) < 0.8  # 0.9 by chance
-    kept = tmp_path / "depth_digits_quick_0.json"
-    changed = json.loads(kept.read_text())
-    changed["parts"]["tanh 16 2"]["wrong"] = 0.123
-    kept.write_text(json.dumps(changed))
+    folder = tmp_path / "depth-digits-parts"
+    assert (folder / "tanh_16_2" / "spec.toml").is_file()
+    # Without its part, the stored ensemble gives the same; with it, the part is believed.
+    (folder / "tanh_16_2.npz").unlink()
+    assert depth_digits.EXPERIMENT.run(settings).tables == first.tables
+    with np.load(folder / "tanh_16_2.npz") as stored:
+        changed = dict(stored) | {"wrong": np.array([0.123])}
+    np.savez(folder / "tanh_16_2.npz", **changed)
     again = depth_digits.EXPERIMENT.run(settings)
     assert again.tables["depth_digits"]["wrong"] == [0.123]
     assert again.tables["depth_digits"]["squared"] == first.tables["depth_digits"]["squared"]

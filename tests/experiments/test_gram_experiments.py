@@ -9,17 +9,21 @@ import numpy as np
 import optax
 import pytest
 
-from dynagram.data import Dataset
+from dynagram.data import Data, Dataset
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
-from dynagram_experiments import Settings, experiment
-from dynagram_experiments import _minibatch as minibatch
-from dynagram_experiments import gram_grokking as grokking
-from dynagram_experiments import gram_layerwise_linearity as layerwise
-from dynagram_experiments import gram_random_labels as random_labels
-from dynagram_experiments import gram_staircase as staircase
-from dynagram_experiments import gram_swissroll as swissroll
-from dynagram_experiments import gram_whitening as whitening
+from dynagram.training import GradientDescent, Training
+from dynagram_experiments import Settings
+from dynagram_experiments.gram import (
+    grokking,
+    layerwise_linearity,
+    random_labels,
+    staircase,
+    swissroll,
+    whitening,
+)
+from dynagram_experiments.gram._training import Split, record_epochs, record_training
+from dynagram_experiments.gram.swissroll import runs as swissroll_runs
 
 
 def shrink(monkeypatch, module, **constants):
@@ -27,9 +31,8 @@ def shrink(monkeypatch, module, **constants):
         monkeypatch.setattr(module, name, value)
 
 
-def check(result, name):
+def check(result):
     """Everything a user is shown is there and finite where it must be."""
-    assert experiment(name).name == name
     for statement in result.statements:
         assert statement.claim
         assert any(character.isdigit() for character in statement.measured)
@@ -42,28 +45,26 @@ def check(result, name):
 
 
 def test_swissroll(monkeypatch):
-    shrink(monkeypatch, swissroll, SAMPLES=80, WIDTH=6, STEPS=20, SEEDS=3, LONG_RUN=30)
+    shrink(monkeypatch, swissroll, SEEDS=3)
+    shrink(monkeypatch, swissroll_runs, SAMPLES=80, WIDTH=6, STEPS=20, LONG_RUN=30)
     result = swissroll.EXPERIMENT.run(Settings())
-    check(result, "gram-swissroll")
+    check(result)
     law = next(s for s in result.statements if "Gram law" in s.claim)
     assert law.passed
 
 
 def test_swissroll_gradients_are_those_of_autodiff():
-    net = swissroll.Network.drawn(0)
-    x, y = swissroll.roll(0)
-    h, delta = net.gradients(x, y)
+    params = swissroll_runs.draw(0)
+    x, y = swissroll_runs.roll(0)
+    seen = swissroll_runs.Signals.of(params, x, y)
 
-    def loss(W, b):
-        signal = x
-        for k in range(3):
-            z = signal @ W[k].T + b[k][None, :]
-            signal = jax.nn.relu(z)
-        return jax.numpy.mean((z - y) ** 2)
+    def loss(params):
+        return jax.numpy.mean((swissroll_runs.network().apply(params, x) - y) ** 2)
 
-    gradient = jax.grad(loss)(net.W, net.b)
+    gradient = jax.grad(loss)(params)
     for k in range(3):
-        np.testing.assert_allclose(delta[k].T @ h[k], gradient[k], atol=1e-14)
+        np.testing.assert_allclose(seen.delta[k].T @ seen.h[k], gradient[k].W, atol=1e-14)
+    np.testing.assert_allclose(seen.outputs, swissroll_runs.network().apply(params, x), atol=1e-14)
     assert (x.min(), x.max(), y.min(), y.max()) == (0.0, 1.0, 0.0, 1.0)
 
 
@@ -73,7 +74,7 @@ def toy(monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.arange(240) % 10
     data = Dataset("toy", rng.normal(size=(10, 64))[labels] + rng.normal(size=(240, 64)), labels)
-    for module in (whitening, layerwise, random_labels):
+    for module in (whitening, layerwise_linearity, random_labels):
         monkeypatch.setattr(module, "digits", lambda: data)
 
 
@@ -81,7 +82,7 @@ def toy(monkeypatch):
 def test_whitening(monkeypatch, tmp_path):
     shrink(monkeypatch, whitening, WIDTH=8, RATES=(0.01, 0.05), SEEDS=2, EPOCHS=(0, 1, 2))
     result = whitening.EXPERIMENT.run(Settings())
-    check(result, "gram-whitening")
+    check(result)
     assert result.statements[0].passed
     assert result.statements[1].passed
     with pytest.raises(InvalidValueError, match="no files of MNIST, SVHN or CIFAR-10"):
@@ -90,9 +91,9 @@ def test_whitening(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("toy")
 def test_layerwise(monkeypatch):
-    shrink(monkeypatch, layerwise, WIDTH=12, SEEDS=2, EPOCHS=(0, 3))
-    result = layerwise.EXPERIMENT.run(Settings())
-    check(result, "gram-layerwise-linearity")
+    shrink(monkeypatch, layerwise_linearity, WIDTH=12, SEEDS=2, EPOCHS=(0, 3))
+    result = layerwise_linearity.EXPERIMENT.run(Settings())
+    check(result)
     nulls = next(s for s in result.statements if "Shuffled labels" in s.claim)
     assert "allowed" in nulls.measured
 
@@ -100,13 +101,13 @@ def test_layerwise(monkeypatch):
 @pytest.mark.usefixtures("toy")
 def test_random_labels(monkeypatch):
     shrink(monkeypatch, random_labels, WIDTH=12, SEEDS=2, EPOCHS=(0, 1, 3))
-    check(random_labels.EXPERIMENT.run(Settings()), "gram-random-labels")
+    check(random_labels.EXPERIMENT.run(Settings()))
 
 
 def test_grokking(monkeypatch):
     shrink(monkeypatch, grokking, MODULUS=7, WIDTH=10, STEPS=(0, 500, 600), SEEDS=2)
     result = grokking.EXPERIMENT.run(Settings())
-    check(result, "gram-grokking")
+    check(result)
     data = grokking.pairs(0)
     assert (len(data.labels), len(data.labels_test)) == (34, 15)
     first, second = np.argmax(data.x[:, :7], axis=1), np.argmax(data.x[:, 7:], axis=1)
@@ -116,46 +117,51 @@ def test_grokking(monkeypatch):
 def test_staircase(monkeypatch):
     shrink(monkeypatch, staircase, SAMPLES=60, WIDTHS=(4, 8), CHECKPOINTS=(0, 100), SEEDS=2)
     result = staircase.EXPERIMENT.run(Settings())
-    check(result, "gram-staircase")
+    check(result)
     x, y = staircase.staircase(5, 0)
     expected = x[:, 0] * (1 + x[:, 1] * (1 + x[:, 2] * (1 + x[:, 3])))
     np.testing.assert_allclose(y[:, 0], expected, rtol=1e-12)
 
 
-def test_staircase_descends_with_the_learning_rate_tensor():
-    """One hundred steps, repeated by hand for the output bias and weights of a linear network."""
+def test_recorded_training_uses_the_learning_rate_tensor():
+    """Descent by hand for the bias and weights of a linear network, at the recorded steps."""
     network = MLP([10, 1], "linear", C_b=0.0, C_W=1.0, lambda_b=0.5, lambda_W=2.0)
     x, y = staircase.staircase(30, 1)
-    params = network.draw(jax.random.key(0), np.float32)
-    W, b = (np.asarray(value, dtype=np.float64) for value in (params[0].W, params[0].b))
-    for _ in range(100):
+    start = network.draw(jax.random.key(0), np.float64)
+    how = Training(GradientDescent(0.1), loss="mean", steps=20, record=(0, 10, 20))
+    recorded = record_training(network, start, Data(x, y), how, seed=0)
+    W, b = (np.asarray(value) for value in (start[0].W, start[0].b))
+    for step in range(21):
+        if step % 10 == 0:
+            np.testing.assert_allclose(recorded[step // 10][0].W, W, atol=1e-12)
+            np.testing.assert_allclose(recorded[step // 10][0].b, b, atol=1e-12)
         residual = 2 * (x @ W.T + b - y) / 30
         W, b = W - 0.1 * 2.0 / 10 * residual.T @ x, b - 0.1 * 0.5 * residual.sum(axis=0)
-    found = staircase.Descent(network).run(params, x, y)[1][0]
-    np.testing.assert_allclose(found.W, W, atol=1e-5)
-    np.testing.assert_allclose(found.b, b, atol=1e-5)
+    wild = Training(GradientDescent(1e6), loss="mean", steps=200)
+    with pytest.raises(NonFiniteError, match="diverged"):
+        record_training(network, start, Data(x, y), wild, seed=0)
 
 
-def test_trainer_is_minibatch_descent_and_notices_divergence():
+def test_recorded_epochs_are_minibatch_descent_and_notice_divergence():
     """One epoch by hand, and a rate at which nothing is finite any more."""
     network = MLP([3, 2], "linear", C_b=0.0, C_W=1.0)
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 3)), rng.integers(0, 2, 10)
+    parts = Split(x, y, x, y)
     start = network.draw(jax.random.key(0), np.float64)
-    trainer = minibatch.Trainer(network, optax.sgd(0.1), 4)
-    kept, _ = trainer.run(start, x, y, (0, 1), seed=5)
+    options = {"batch": 4, "epochs": (0, 1), "seed": 5}
+    recorded, _ = record_epochs(network, optax.sgd(0.1), start, parts, **options)
     W, b = np.asarray(start[0].W), np.asarray(start[0].b)
+    np.testing.assert_array_equal(recorded[0][0].W, W)
     order = np.random.default_rng(5).permutation(10)[:8].reshape(2, 4)
     for rows in order:
         z = x[rows] @ W.T + b
         p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
         residual = (p - np.eye(2)[y[rows]]) / 4
         W, b = W - 0.1 * residual.T @ x[rows], b - 0.1 * residual.sum(axis=0)
-    np.testing.assert_allclose(kept[1][0].W, W, atol=1e-14)
-    assert kept[0] is start
-    wild = minibatch.Trainer(network, optax.sgd(1e200), 4, loss=lambda z, _: jax.numpy.mean(z**2))
+    np.testing.assert_allclose(recorded[1][0].W, W, atol=1e-14)
     with pytest.raises(NonFiniteError, match="diverged"):
-        wild.run(start, x, y, (5,), seed=0)
+        record_epochs(network, optax.sgd(1e308), start, parts, **options | {"epochs": (5,)})
 
 
 def test_kernels_compare_with_themselves():

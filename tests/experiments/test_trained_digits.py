@@ -1,16 +1,14 @@
 """trained-digits: verdicts on made-up numbers, and a small run that is stopped and goes on."""
 
-import json
-
 import numpy as np
 import pytest
 
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
+from dynagram_experiments.trained_digits import Plan, judged
+
 from dynagram_experiments import Settings, trained_digits
-from dynagram_experiments._kept import Kept
-from dynagram_experiments.trained_digits import Comparison, Plan, judged
 
 WIDTHS = (64, 128, 256)
 
@@ -22,12 +20,12 @@ def made_up(*, factor=1.0, next_order=4.0, noise=1e-4):
     n = np.array(WIDTHS)[:, None]
     mean = limit + factor * shift / n + next_order / n**2
     error = np.full((3, 12), noise)
-    return Comparison(
+    return OutputsByWidth(
         targets=np.sign(limit), widths=WIDTHS, infinite=limit, shift=shift,
         shift_error=np.full(12, 1e-3), variance=limit**2, variance_shift=shift,
         mean=mean, mean_error=error, joint_error=np.stack([np.eye(12) * noise**2] * 3),
         measured_variance=limit**2 + mean - limit, measured_variance_error=error,
-        unfinished=(0, 0, 0),
+        unfinished=(0, 0, 0), members=200, tolerance=3e-5,
     )  # fmt: skip
 
 
@@ -51,7 +49,7 @@ def test_a_wrong_coefficient_fails(factor):
 
 def test_the_error_of_the_factor_knows_that_images_share_their_networks():
     alone = made_up(noise=1e-3)
-    together = Comparison(
+    together = OutputsByWidth(
         **(alone.__dict__ | {"joint_error": np.full((3, 12, 12), 1e-6)})  # fully correlated
     )
     predicted = alone.shift / WIDTHS[0]
@@ -69,19 +67,15 @@ def test_a_small_run_is_continued(tmp_path, monkeypatch):
     settings = Settings(seed=3, folder=tmp_path)
     first = trained_digits.EXPERIMENT.run(settings)
     assert first.statements[0].measured.startswith("0 of 200")
-    (kept,) = tmp_path.glob("*.json")
-    found = json.loads(kept.read_text())
-    assert set(found["parts"]) == {"prediction", "width 16"}
+    folder = tmp_path / "trained-digits-parts"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "prediction.npz", "width_16", "width_16.npz",
+    ]  # fmt: skip
     # A run that was stopped goes on with what is there.
-    found["parts"]["width 16"]["unfinished"] = 7
-    del found["parts"]["prediction"]
-    kept.write_text(json.dumps(found))
+    with np.load(folder / "width_16.npz") as stored:
+        changed = dict(stored) | {"unfinished": np.array(7)}
+    np.savez(folder / "width_16.npz", **changed)
+    (folder / "prediction.npz").unlink()
     second = trained_digits.EXPERIMENT.run(settings)
     assert second.statements[0].measured.startswith("7 of 200")
     assert second.tables["trained_digits"] == first.tables["trained_digits"]
-
-
-def test_parts_of_another_plan_are_not_used(tmp_path):
-    assert Kept(tmp_path, "run", {"members": 8}).part("a", lambda: 1) == 1
-    assert Kept(tmp_path, "run", {"members": 8}).part("a", lambda: 2) == 1
-    assert Kept(tmp_path, "run", {"members": 9}).part("a", lambda: 3) == 3

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from dynagram.gaussian._n_point import n_point
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
-from dynagram.gaussian._n_point import n_point
 from dynagram.gaussian._wick import wick
 
 COVARIANCE = np.array(

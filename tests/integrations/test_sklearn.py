@@ -12,11 +12,13 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
+from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 from dynagram.integrations.sklearn import NearlyKernelRegressor, NetworkProcessRegressor
 from dynagram.networks import MLP
-from dynagram.theory.bayes import finite_posterior, infinite_posterior
+from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.minimal_models import effective_kernel, nearly_kernel_prediction
+from dynagram.training import Posterior
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.normal(size=(12, 2)), RNG.normal(size=(5, 2))
@@ -118,41 +120,46 @@ def test_network_process_is_the_theory():
     network = MLP([2, 1, 1, 2], "erf", 0.2, 1.5)
     model = NetworkProcessRegressor("erf", C_b=0.2, C_W=1.5, noise=0.05).fit(X, Y)
     centre = Y.mean(axis=0)
-    expected = infinite_posterior(network, X, Y - centre, NEW, noise=0.05)
+    data = Data(X, Y - centre, NEW)
+    expected = predict_outputs(network, data, Posterior(0.05), order="infinite")
     mean, std = model.predict(NEW, return_std=True)
     np.testing.assert_allclose(mean, expected.mean + centre, rtol=1e-10)
-    np.testing.assert_allclose(std, expected.std[:, None] * np.ones(2), rtol=1e-10)
-    assert model.log_marginal_likelihood() == pytest.approx(expected.log_evidence, rel=1e-10)
+    np.testing.assert_allclose(std, expected.std, rtol=1e-10)
+    evidence = expected.about["log_evidence"]
+    assert model.log_marginal_likelihood() == pytest.approx(evidence, rel=1e-10)
     single = NetworkProcessRegressor("erf", C_b=0.2, C_W=1.5, noise=0.05).fit(X, Y[:, 0])
     one, covariance = single.predict(NEW, return_cov=True)
     np.testing.assert_allclose(one, mean[:, 0], rtol=1e-10)
-    np.testing.assert_allclose(covariance, expected.covariance, rtol=1e-10, atol=1e-14)
-    assert model.predict(NEW, return_cov=True)[1].shape == (5, 2, 5, 2)
+    np.testing.assert_allclose(covariance, expected.kernel_infinite, rtol=1e-10, atol=1e-14)
+    whole = model.predict(NEW, return_cov=True)[1]
+    np.testing.assert_allclose(whole, expected.covariance, rtol=1e-10, atol=1e-14)
 
 
 def test_finite_width_uses_the_order_one_over_n():
     x, y = X[:2], np.array([0.4, -0.2])
     model = NetworkProcessRegressor("sin", C_b=0.2, C_W=1.3, noise=0.1, width=30).fit(x, y)
     network = MLP([2, 30, 30, 1], "sin", 0.2, 1.3)
-    expected = finite_posterior(network, x, y - 0.1, NEW[:1], noise=0.1)
+    expected = predict_outputs(network, Data(x, y - 0.1, NEW[:1]), Posterior(0.1))
     mean, std = model.predict(NEW[:1], return_std=True)
     np.testing.assert_allclose(mean, expected.mean[:, 0] + 0.1, rtol=1e-10)
     np.testing.assert_allclose(std, expected.std[:, 0], rtol=1e-10)
-    assert model.log_marginal_likelihood() == pytest.approx(expected.log_evidence.value)
+    assert model.log_marginal_likelihood() == pytest.approx(expected.about["log_evidence"])
 
 
 def test_the_same_algebra_as_scikit_learn():
     """Their RBF process and our kernel posterior: the same mean, spread and evidence."""
-    from dynagram.theory.bayes import kernel_posterior, training_kernel
+    from dynagram.theory.bayes._conditioning import condition, kernel_log_evidence
+    from dynagram.theory.bayes._solve import training_kernel
 
     theirs = GaussianProcessRegressor(RBF(1.0), alpha=0.1, optimizer=None).fit(X, Y[:, 0])
     K = rbf_kernel(np.concatenate([X, NEW]), gamma=0.5)
-    kernel = training_kernel(K[:12, :12], noise=0.1)
-    ours = kernel_posterior(kernel, K[12:, :12], K[12:, 12:], Y[:, :1])
+    kernel = training_kernel(K[:12, :12], Posterior(0.1))
+    ours = condition(kernel, K, Y[:, :1])
     mean, covariance = theirs.predict(NEW, return_cov=True)
-    np.testing.assert_allclose(ours.mean[:, 0], mean, rtol=1e-9)
-    np.testing.assert_allclose(ours.covariance, covariance, rtol=1e-9, atol=1e-12)
-    assert ours.log_evidence == pytest.approx(theirs.log_marginal_likelihood(), rel=1e-10)
+    np.testing.assert_allclose(ours.mean[12:, 0], mean, rtol=1e-9)
+    np.testing.assert_allclose(ours.covariance[12:, 12:], covariance, rtol=1e-9, atol=1e-12)
+    evidence = kernel_log_evidence(kernel, Y[:, :1])
+    assert evidence == pytest.approx(theirs.log_marginal_likelihood(), rel=1e-10)
 
 
 def test_bad_input_to_the_process():

@@ -183,7 +183,7 @@ def test_files_that_are_no_results_are_refused_in_one_line(tmp_path):
             load(tmp_path / "bad.npz")
         assert "\n" not in str(error.value)
     path.write_bytes(path.read_bytes()[:-40])  # a copy that was cut off
-    with pytest.raises(InvalidValueError, match="not a result saved by dynagram"):
+    with pytest.raises(InvalidValueError, match="not an archive of arrays"):
         load(path)
     with pytest.raises(InvalidValueError, match="must end in .npz"):
         prediction().save(tmp_path / "t.txt")

@@ -139,7 +139,7 @@ def test_skips_restore_the_fit():
     found = advice.residual
     assert optimal_aspect_ratio("relu", 2, skip=found.skip).r_star == pytest.approx(10 / 64)
     network = MLP.critical([5, *[64] * 9, 2], "relu", skip=found.skip)
-    assert network.plain.C_W[1] == pytest.approx(found.C_W)
+    assert network.C_W[1] == pytest.approx(found.C_W)
     predicted = predict(network, np.ones((1, 5)), ("K", "V"))
     V, K = predicted["V"][-1].item(), predicted["K"][-1].item()
     assert found.fluctuation == pytest.approx((V / 64) ** 0.5 / K, rel=1e-9)

@@ -12,7 +12,6 @@ from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._wick import pairings
 from dynagram.networks import MLP
 from dynagram.results._comparison import compare
-from dynagram.theory.criticality import exact_metric_moments
 from dynagram.theory.statistics._exact import (
     double_scaling,
     exact_metric,
@@ -24,6 +23,14 @@ from dynagram.theory.statistics._exact import (
 
 ONE = np.array([[1.0, -0.5, 2.0]])
 TWO = np.array([[1.0, 0.5, -0.3, 0.8], [-0.6, 0.3, 1.1, 0.9]])
+
+
+def three_factors(plus, minus, n):
+    """c_2, c_4, c_6 of a layer of n neurons in closed form."""
+    A2, A4, A6 = (0.5 * (plus**k + minus**k) for k in (2, 4, 6))
+    second = A2**2 + (3 * A4 - A2**2) / n
+    third = ((n - 1) * (n - 2) * A2**3 + 9 * (n - 1) * A2 * A4 + 15 * A6) / n**2
+    return np.array([A2, second, third])
 
 
 def _loops(pairing, m):
@@ -68,8 +75,9 @@ def test_scale_invariant_factors(name):
         for m in range(1, 7)
     ]
     np.testing.assert_allclose(width_factors(name, 2, 6), double, rtol=1e-14)
-    three = exact_metric_moments(name, 1.0, (1, 17, 1), C_W=1.0)[1]
-    np.testing.assert_allclose(width_factors(name, 17, 3), three, rtol=1e-13)
+    np.testing.assert_allclose(
+        width_factors(name, 17, 3), three_factors(plus, minus, 17), rtol=1e-13
+    )
 
 
 def test_moments_and_connected_parts_of_a_linear_network():
@@ -110,6 +118,19 @@ def test_cumulants_of_very_wide_networks_keep_their_digits():
     assert found[1] == pytest.approx(2 * (depth - 1) / n, rel=1e-6)
 
 
+def test_moments_with_printed_numbers():
+    """ReLU, n = 100: Var = [(1 + 5/n)^{ℓ−1} − 1]K², no correction to the mean."""
+    net = MLP([10, *[100] * 7, 1], "relu", C_b=0.0, C_W=2.0)
+    moments = exact_metric(net, np.full((1, 10), np.sqrt(0.5)), 2).moments[:, 0]
+    np.testing.assert_allclose(moments[:, 0], 1.0, rtol=1e-14)
+    spread = 100 * (moments[:, 1] - 1)
+    np.testing.assert_allclose(spread[[1, 2, 4, 7]], [5, 10.25, 21.5506, 40.71], atol=5e-3)
+    # linear: c_6 = 1 + 6/n + 8/n² (3.42)
+    linear = MLP([3, 7, 1], "linear", C_b=0.0, C_W=1.0)
+    third = exact_metric(linear, np.full((1, 3), np.sqrt(2.0)), 3).moments[1, 0, 2]
+    assert third == pytest.approx(8 * (1 + 6 / 7 + 8 / 49), rel=1e-14)
+
+
 def test_relu_at_criticality():
     net = MLP([3, 9, 5, 8, 1], "relu", C_b=0.0, C_W=2.0)
     exact = exact_metric(net, ONE, 2)
@@ -124,7 +145,9 @@ def test_moments_agree_with_the_three_known_ones(name):
     net = MLP([3, 6, 9, 5, 1], name, C_b=0.0, C_W=1.4)
     exact = exact_metric(net, np.concatenate([ONE, 2 * ONE]), 3)
     K1 = 1.4 * float(np.sum(ONE**2)) / 3
-    expected = exact_metric_moments(name, K1, net.widths, C_W=1.4)
+    slopes = (1.0, 0.0 if name == "relu" else 0.3)
+    factors = [1.4 ** np.arange(1, 4) * three_factors(*slopes, n) for n in (6, 9, 5)]
+    expected = K1 ** np.arange(1, 4) * np.cumprod([np.ones(3), *factors], axis=0)
     np.testing.assert_allclose(exact.moments[:, 0], expected, rtol=1e-13)
     np.testing.assert_allclose(exact.moments[:, 1], expected * [4, 16, 64], rtol=1e-13)
 

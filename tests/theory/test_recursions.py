@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from dynagram.activations import activation
+from dynagram.data import Data
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, FourPoint
 from dynagram.networks import MLP
 from dynagram.theory import _recursions as recursions
 from dynagram.theory._predict import predict
-from dynagram.theory.training._finite import predict_trained
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.training import GradientFlow, Training
 
 INPUTS = np.random.default_rng(0).standard_normal((4, 3))
 NETWORK = MLP([3, 8, 16, 1], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.3, lambda_W=0.7)
@@ -38,12 +40,11 @@ def test_tensors_on_the_device_are_those_on_the_host(on_device):
 
 
 def test_trained_outputs_from_the_device(on_device):
-    train, test = INPUTS[[0, 1, 0]], INPUTS[[2, 3]]
-    y = [[0.5], [-0.3], [0.5]]
-    host = predict_trained(NETWORK, train, y, test, algorithm="flow", accuracy=1e-2)
+    data = Data(INPUTS[[0, 1, 0]], [0.5, -0.3, 0.5], INPUTS[[2, 3]])
+    host = predict_outputs(NETWORK, data, Training(GradientFlow()), accuracy=1e-2)
     on_device()
-    device = predict_trained(NETWORK, train, y, test, algorithm="flow", accuracy=1e-2)
-    for name in ("mean_correction", "covariance_correction", "mean_error", "covariance_error"):
+    device = predict_outputs(NETWORK, data, Training(GradientFlow()), accuracy=1e-2)
+    for name in ("mean_correction", "covariance_correction", "error", "covariance_error"):
         found = getattr(device, name)
         _close(found, getattr(host, name))
         assert isinstance(found, np.ndarray)

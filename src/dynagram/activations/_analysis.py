@@ -34,8 +34,17 @@ def analyse(
 ) -> Activation:
     """Make an `Activation` of a callable, finding kinks, parity, homogeneity and growth.
 
-    Pass `kinks` to declare them instead of searching. Raises one line when the callable is not
-    a traceable scalar function or not finite, with its first three derivatives, on |z| ≤ 8.
+    Raises one line when the callable is not a traceable scalar function or not finite, with its
+    first three derivatives, on |z| ≤ 8.
+
+    **Arguments:**
+
+    - `function`: a callable that JAX can trace, scalar to scalar.
+    - `name`: what the activation is called.
+    - `kinks`: declares the kinks instead of searching for them.
+    - `anonymous`: whether `activation(name)` cannot find the callable again.
+
+    **Returns:** an `Activation`.
     """
     _require_scalar_function(function, name)
     bare = Activation(name, function)

@@ -47,9 +47,17 @@ class Homogeneity:
 class Activation:
     """A scalar activation and what the effective theory needs to know of it.
 
-    `closed_form` names the family whose Gaussian expectations are known exactly, with its
-    parameters. `growth` is the rate c of an exponential growth e^{c|z|}; 0 for polynomial growth.
-    `anonymous` marks a callable that `activation(name)` cannot find again.
+    **Arguments:**
+
+    - `name`: what the activation is called.
+    - `function`: σ, a callable that JAX can trace, scalar to scalar.
+    - `kinks`: where σ or one of its derivatives jumps.
+    - `parity`: "odd", "even" or "none".
+    - `homogeneity`: degree and slopes of a homogeneous σ, else None.
+    - `growth`: the rate c of an exponential growth e^{c|z|}; 0 for polynomial growth.
+    - `closed_form`: the name of the family whose Gaussian expectations are known exactly, with its
+        parameters; else None.
+    - `anonymous`: marks a callable that `activation(name)` cannot find again.
 
     >>> from dynagram.activations import activation
     >>> relu = activation("relu")
@@ -138,7 +146,14 @@ def _compiled(function: ScalarFunction, order: int) -> ScalarFunction:
 
 
 def padded_size(size: int) -> int:
-    """The next power of two, at least 4096: few compiled shapes, and 4096 cost nothing."""
+    """The next power of two, at least 4096: few compiled shapes, and 4096 cost nothing.
+
+    **Arguments:**
+
+    - `size`: the number of values to hold.
+
+    **Returns:** the size to pad to.
+    """
     return max(4096, 1 << max(size - 1, 0).bit_length())
 
 
@@ -152,7 +167,14 @@ def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
 
 
 def both_sides(z: float) -> Float[np.ndarray, " 2"]:
-    """Points just left and just right of `z`, where one-sided values of a kinked σ are read."""
+    """Points just left and just right of `z`, where one-sided values of a kinked σ are read.
+
+    **Arguments:**
+
+    - `z`: the place of the kink.
+
+    **Returns:** the two points, left and right.
+    """
     nudge = _NEAR_ZERO if z == 0.0 else 1e-13 * max(1.0, abs(z))
     return np.array([z - nudge, z + nudge])
 
@@ -167,6 +189,13 @@ def trimmed(jumps: list[float]) -> tuple[float, ...]:
 @functools.lru_cache(maxsize=256)
 def product_activation(sigma: Activation, orders: tuple[int, ...]) -> Activation:
     """Π_i σ^(p_i)(z) as an activation of its own, with the kinks it inherits.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `orders`: (p_1, p_2, …), the orders of the derivatives, one per factor.
+
+    **Returns:** an `Activation`; `sigma` itself for the orders (0,).
 
     >>> from dynagram.activations import activation
     >>> square = product_activation(activation("relu"), (0, 0))

@@ -20,7 +20,16 @@ _REGISTRY: dict[str, Callable[..., Activation]] = {}
 
 
 def register(name: str, *aliases: str):
-    """Decorator: register a factory of activations under `name` and `aliases`."""
+    """Decorator: register a factory of activations under `name` and `aliases`.
+
+    **Arguments:**
+
+    - `name`: the name that `activation` will know.
+    - `aliases`: other names for the same.
+
+    **Returns:** a decorator of factories, which take the parameters of the activation as numbers;
+    it returns the factory with its results cached.
+    """
 
     def add(factory: Callable[..., Activation]) -> Callable[..., Activation]:
         made: dict[str, Activation] = {}
@@ -39,12 +48,22 @@ def register(name: str, *aliases: str):
 
 
 def registered() -> list[str]:
-    """The names `activation` knows, sorted."""
+    """The names `activation` knows, sorted.
+
+    **Returns:** the names, aliases among them.
+    """
     return sorted(_REGISTRY)
 
 
 def activation(spec: str | Callable[..., Any] | Activation) -> Activation:
     """The activation meant by a name, `name(parameters)`, `package.module:function` or callable.
+
+    **Arguments:**
+
+    - `spec`: one of these, or an `Activation`, which is returned as it is. A callable must map a
+        scalar to a scalar and be traceable by JAX.
+
+    **Returns:** an `Activation`.
 
     >>> from dynagram.activations import activation
     >>> activation("leaky_relu(0.2)").homogeneity

@@ -81,8 +81,10 @@ def tell(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(words: str) -> Iterator[Callable[[Progress], object] | None]:
-    """A bar on stderr with members/s, the time left and the worst error; None if no terminal."""
+def progress_bar(
+    words: str, unit: str = "members"
+) -> Iterator[Callable[[Progress], object] | None]:
+    """A bar on stderr with the rate, the time left and the worst error; None if no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -91,7 +93,7 @@ def progress_bar(words: str) -> Iterator[Callable[[Progress], object] | None]:
     columns = (
         rich.TextColumn(words),
         rich.BarColumn(),
-        rich.TextColumn("{task.completed:.0f} members, {task.fields[rate]}/s"),
+        rich.TextColumn(f"{{task.completed:.0f}} {unit}, {{task.fields[rate]}}/s"),
         rich.TimeRemainingColumn(),
         rich.TextColumn("{task.fields[error]}"),
     )

@@ -1,4 +1,7 @@
-"""`dynagram reproduce`: run a named experiment, print what held, write its tables and figures."""
+"""`dynagram reproduce`: run a named experiment, print what held, write its tables and figures.
+
+Experiments are the entry points "dynagram.experiments" of the installed distributions.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,27 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dynagram.cli._options import Json
-from dynagram.cli._output import console, narrow_table, print_json, print_list, tell
+from dynagram.cli._output import (
+    console,
+    narrow_table,
+    print_json,
+    print_list,
+    progress_bar,
+    tell,
+)
 from dynagram.errors import InvalidValueError
 
-if TYPE_CHECKING:
-    from dynagram_experiments import Experiment, Result
-else:
-    Experiment = Result = object  # imported when the command runs, so that --help stays quick
+GROUP = "dynagram.experiments"
+
+# The records of `dynagram_experiments`: dynagram knows them through entry points only.
+Experiment = Result = Any
 
 
 def reproduce(
@@ -31,7 +42,7 @@ def reproduce(
     seed: Annotated[int, typer.Option(min=0, help="Of networks and data.")] = 0,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder for tables, figures and checkpoints."),
+        typer.Option("--output", "-o", help="Folder for tables, figures and finished parts."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the files of a public data set.")
@@ -40,24 +51,21 @@ def reproduce(
 ) -> None:
     """Repeat an experiment of the literature and say which of its claims hold.
 
-    The exit code is 0 when every statement held and 1 when one did not. Some long ones keep
-    finished parts in the folder of --output; stopped, they continue by the same command.
+    The exit code is 0 when every statement held and 1 when one did not. Finished parts are kept in
+    the folder of --output: a run that was stopped continues by the same command.
     """
-    from dynagram_experiments import Settings, experiment, experiment_names
-
     if name is None:
-        _print_list_of([experiment(known) for known in experiment_names()], as_json)
+        _print_list_of([find_experiment(known) for known in experiment_names()], as_json)
         return
-    chosen = experiment(name)
+    chosen = find_experiment(name)
     if data is not None and not data.is_dir():
         raise InvalidValueError("--data", str(data), "no such folder")
     folder = _made(output)
-    settings = Settings(seed=seed, full=full, data=data, folder=folder)
-    with _continuable(chosen, folder):
-        result = chosen.run(settings)
+    with _continuable(folder), progress_bar(chosen.name, "parts") as progress:
+        result = chosen.reproduce(seed=seed, full=full, data=data, folder=folder, progress=progress)
     written = [] if folder is None else write_result(folder, result)
     if as_json:
-        print_json(_as_json(chosen, settings.seed, full, result))
+        print_json(_as_json(chosen, seed, full, result))
     else:
         _print(chosen, result)
         if written:
@@ -66,21 +74,38 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def experiment_names() -> list[str]:
+    """The names of all installed experiments, in alphabetical order."""
+    return sorted(_installed())
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment called `name`; the others are not imported."""
+    installed = _installed()
+    if name not in installed:
+        allowed = f"expected one of {', '.join(sorted(installed))}"
+        raise InvalidValueError("experiment", name, allowed if installed else "none is installed")
+    return installed[name].load()
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
 @contextmanager
-def _continuable(chosen: Experiment, folder: Path | None) -> Iterator[None]:
+def _continuable(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if chosen.continues and folder is None:
+        if folder is None:
             tell("nothing was kept: with --output DIR a run that was stopped continues")
-        elif chosen.continues:
+        else:
             tell(f"finished parts are kept in {folder}: the same command continues from them")
         raise
 
 
 def write_result(folder: Path, result: Result) -> list[Path]:
     """The tables as CSV and the figures as SVG and PNG, each written whole or not at all."""
-    from dynagram.report._export import save
     from dynagram.results._files import write_atomically
 
     written = [
@@ -88,6 +113,8 @@ def write_result(folder: Path, result: Result) -> list[Path]:
         for stem, columns in result.tables.items()
     ]
     for stem, chart in result.figures.items():
+        from dynagram.report import save
+
         written += [save(chart, folder / f"{stem}{kind}") for kind in (".svg", ".png")]
     return written
 

@@ -6,34 +6,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from rich.table import Table
 
 from dynagram.cli._options import Json
-from dynagram.cli._output import (
-    console,
-    narrow_table,
-    print_json,
-    print_list,
-    progress_bar,
-    short,
-    tell,
-)
+from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell
 
 if TYPE_CHECKING:
     from dynagram.config import Config
     from dynagram.results import Outputs
-    from dynagram.theory.training._finite import TrainedPrediction
 else:
     # imported when the command runs, so that --help stays quick
-    Config = Outputs = TrainedPrediction = object
-
-_MOST_ROWS = 40
+    Config = Outputs = object
 
 
 def train_predict(
-    config: Annotated[Path, typer.Argument(help="A TOML file: [network], [data], [training].")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="A TOML file: [network], [data], [training] or [posterior]."),
+    ],
+    order: Annotated[str, typer.Option(help="infinite, or 1/n.")] = "1/n",
     members: Annotated[
         int | None,
         typer.Option("--simulate", help="Also train this many networks (an even number)."),
@@ -43,208 +34,133 @@ def train_predict(
         typer.Option(help="Numerical error allowed in four-sample averages, relative."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of quadrature nodes and networks.")] = 0,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps the trained networks: the same command continues."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict mean and spread of trained outputs at infinite width and to order 1/n.
 
-    The networks of the file are trained on ½ Σ (z − y)², to zero error or for the `steps` of
-    gradient descent or the `time` of flow under [training]. With --simulate, networks of that
-    width are trained, and their mean and standard deviation stand beside the prediction.
+    The networks of the file are trained to the end, or for the `steps` or the `time` under
+    [training], and looked at whenever `record` says. With --simulate, networks of that width are
+    trained, and their mean and standard deviation stand beside the prediction.
     """
     from dynagram.config import read_config
+    from dynagram.theory._predict_outputs import predict_outputs
 
     problem = read_config(config)
-    prediction = _predicted(problem, accuracy, seed)
-    show = partial(_show, problem, prediction, as_json)
+    outputs = predict_outputs(
+        problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
+    )
+    show = partial(_show, problem, outputs, as_json)
     if members is None:
         show(None)
         return
     try:
-        measured = _trained(problem, members, seed)
+        measured = _train(problem, members, seed, run)
     except KeyboardInterrupt:
-        tell("networks trained so far are not kept; the prediction was ready:")
+        if run is None:
+            tell("nothing was kept: with --run DIR networks trained so far would be")
+        else:
+            tell(f"networks trained so far are kept in {run}: the same command continues")
+        tell("the prediction was ready:")
         show(None)
         raise
     show(measured)
 
 
-def _show(
-    problem: Config,
-    prediction: TrainedPrediction,
-    as_json: bool,
-    measured: Outputs | None,
-) -> None:
+def _show(problem: Config, outputs: Outputs, as_json: bool, measured: Outputs | None) -> None:
     if as_json:
-        print_json(_summary(problem, prediction, measured))
+        print_json(_as_dict(problem, outputs, measured))
     else:
-        _print(problem, prediction, measured)
+        _print(problem, outputs, measured)
 
 
-def _predicted(problem: Config, accuracy: float | None, seed: int) -> TrainedPrediction:
-    from dynagram.theory.training._finite import predict_trained
-    from dynagram.theory.training._in_time import predict_in_time
-
-    data = (problem.network, problem.train_x, problem.train_y, problem.test_x)
-    how = {"algorithm": problem.algorithm, "eta": problem.eta, "accuracy": accuracy, "seed": seed}
-    if problem.steps is None and problem.time is None:
-        return predict_trained(*data, **how)
-    return predict_in_time(*data, **how, steps=problem.steps, time=problem.time).test
-
-
-def _trained(problem: Config, members: int, seed: int) -> Outputs:
+def _train(problem: Config, members: int, seed: int, run: Path | None) -> Outputs:
+    """The same outputs, measured: networks drawn and trained, or weighted by their likelihood."""
     from dynagram import ensembles
-    from dynagram.data import Data
-    from dynagram.training import Training
-    from dynagram.training._algorithms import algorithm_of_table
+    from dynagram.training import Posterior
 
-    data = Data(problem.train_x, problem.train_y, problem.test_x)
-    algorithm = algorithm_of_table(problem.algorithm, problem.eta, {})
-    how = Training(algorithm, steps=problem.steps, time=problem.time)
+    network, data, how = problem.network, problem.data, problem.how
     with progress_bar("training networks") as progress:
+        if isinstance(how, Posterior):
+            return ensembles.exact_posterior(
+                network, data, how, members=members, seed=seed, progress=progress
+            )
         return ensembles.train(
-            problem.network, data, how, members=members, seed=seed, pairs=True, progress=progress
+            network, data, how, members=members, seed=seed, pairs=True, run=run, progress=progress
         )
 
 
-def _summary(
-    problem: Config, prediction: TrainedPrediction, measured: Outputs | None
-) -> dict[str, Any]:
-    regime = prediction.regime
-    found = {
-        "network": problem.network.to_toml(),
-        "algorithm": problem.algorithm,
-        "eta": problem.eta,
-        "steps": problem.steps,
-        "time": problem.time,
-        "width": prediction.width,
-        "mean_infinite": prediction.mean_infinite,
-        "mean_correction": prediction.mean_correction,
-        "mean": prediction.mean,
-        "covariance_infinite": prediction.covariance_infinite,
-        "covariance_correction": prediction.covariance_correction,
-        "std": prediction.std,
-        "mean_correction_error": prediction.mean_error,
-        "covariance_correction_error": prediction.covariance_error,
-        "regime": {
-            "verdict": regime.verdict,
-            "reasons": regime.reasons,
-            "numbers": regime.numbers,
-        },
-    }
-    if problem.test_y is not None:
-        found["test_loss"] = _test_loss(problem, prediction)
+def _as_dict(problem: Config, outputs: Outputs, measured: Outputs | None) -> dict[str, Any]:
+    from dynagram.results import compare
+
+    result = outputs.to_dict()
+    if (losses := _test_losses(problem, outputs)) is not None:
+        result["test_loss"] = losses
     if measured is not None:
-        from dynagram.results._comparison import compare
-
-        found["simulation"] = {
-            "members": measured.members,
-            "unfinished": measured.about.get("unfinished", 0),
-            "largest_error": measured.about.get("largest_error"),
-            "mean": measured.mean,
-            "mean_standard_error": measured.error,
-            "mean_z": compare(prediction.mean, measured.estimate("mean")).z,
-            "mean_infinite_z": compare(prediction.mean_infinite, measured.estimate("mean")).z,
-            "covariance": measured.covariance,
-            "covariance_standard_error": measured.covariance_error,
-            "covariance_z": compare(prediction.covariance, measured.estimate("covariance")).z,
-        }
-    return found
+        agreement = compare(outputs, measured)
+        scores = {f"{label}_z": agreement[label].z for label in ("mean", "covariance")}
+        result["simulation"] = measured.to_dict() | scores
+    return result
 
 
-def _test_loss(problem: Config, prediction: TrainedPrediction) -> dict[str, Any]:
-    from dynagram.theory.training._generalisation import expected_loss
+def _test_losses(problem: Config, outputs: Outputs) -> dict[str, Any] | None:
+    from dynagram.theory.training import expected_loss
 
-    assert problem.test_y is not None
+    if problem.data.test_y is None:
+        return None
+    losses = expected_loss(outputs, problem.data.test_y)
     return {
-        order: {
-            "bias": found.bias,
-            "variance": found.variance,
-            "total": found.total,
-        }
-        for order, found in expected_loss(prediction, problem.test_y).items()
+        order: {"bias": loss.bias, "variance": loss.variance, "total": loss.total}
+        for order, loss in losses.items()
     }
 
 
-def _print(problem: Config, prediction: TrainedPrediction, measured: Outputs | None) -> None:
+def _print(problem: Config, outputs: Outputs, measured: Outputs | None) -> None:
+    from dynagram.results import compare
+
     out = console()
     out.print(str(problem.network), markup=False)
-    how = problem.algorithm + (f", η = {short(problem.eta)}" if problem.eta is not None else "")
-    if problem.steps is not None:
-        how += f", {problem.steps} steps"
-    elif problem.time is not None:
-        how += f" until τ = {short(problem.time)}"
-    samples, n = problem.train_x.shape[0], prediction.width
-    out.print(f"trained by {how} on {samples} samples; n = {n}")
-    out.print(_table(prediction, measured))
+    out.print(f"{_words(problem)}; n = {outputs.width}")
+    _print_table(out, outputs)
+    for order, loss in (_test_losses(problem, outputs) or {}).items():
+        parts = f"bias {short(loss['bias'])} + variance {short(loss['variance'])}"
+        out.print(f"expected test loss, {order}: {short(loss['total'])} = {parts}")
+    if "log_evidence" in outputs.about:
+        out.print(f"log evidence: {short(outputs.about['log_evidence'])}")
     if measured is not None:
         out.print()
-        out.print(_spread_table(prediction, measured))
-    shown = min(prediction.mean.size, _MOST_ROWS)
-    if shown < prediction.mean.size:
-        out.print(f"({prediction.mean.size - shown} more rows with --json)")
-    out.print()
-    out.print(
-        "mean ± standard deviation over initialisations; ∞: infinite width; 1/n: with the first "
-        "correction at this width."
-    )
-    if problem.test_y is not None:
-        for order, found in _test_loss(problem, prediction).items():
-            out.print(
-                f"expected test loss ({order}): {short(found['total'])} = bias "
-                f"{short(found['bias'])} + variance {short(found['variance'])}"
-            )
-    if measured is not None:
-        out.print(
-            f"measured: {measured.members} networks ± standard error; z: (measured − 1/n)/error."
-        )
-        if measured.about.get("unfinished"):
-            out.print(
-                f"{measured.about['unfinished']} pairs had not reached the tolerance: largest "
-                f"error {measured.about['largest_error']:.1e}"
-            )
-    out.print(f"[bold]{prediction.regime.verdict}[/bold]")
-    print_list(out, prediction.regime.reasons)
+        out.print(f"{measured.members} networks")
+        _print_table(out, measured)
+        if unfinished := measured.about.get("unfinished"):
+            worst = measured.about["largest_error"]
+            out.print(f"{unfinished} pairs were not yet trained: largest error {worst:.1e}")
+        out.print()
+        out.print(compare(outputs, measured).table())
+    for regime in (side.regime for side in (outputs, measured) if side is not None):
+        if regime is not None:
+            out.print(f"[bold]{regime.verdict}[/bold]")
+            print_list(out, regime.reasons)
 
 
-def _table(prediction: TrainedPrediction, measured: Outputs | None) -> Table:
-    extra = ["measured", "z"] if measured is not None else []
-    table = narrow_table("test", "output", "∞", "1/n", *extra)
-    for column in table.columns:
-        column.justify = "right"
-    infinite = np.sqrt(np.einsum("titi->ti", prediction.covariance_infinite))
-    for t, i in _rows(prediction):
-        cells = [
-            f"{prediction.mean_infinite[t, i]:.4f} ± {short(float(infinite[t, i]), 3)}",
-            f"{prediction.mean[t, i]:.4f} ± {short(float(prediction.std[t, i]), 3)}",
-        ]
-        if measured is not None:
-            value, error = measured.mean[t, i], measured.error[t, i]
-            cells += _with_error(value, error, prediction.mean[t, i])
-        table.add_row(str(t), str(i), *cells)
-    return table
+def _print_table(out: Any, outputs: Outputs) -> None:
+    out.print(outputs.table())
+    for note in outputs.summary().notes:
+        out.print(note, markup=False)
 
 
-def _spread_table(prediction: TrainedPrediction, measured: Outputs) -> Table:
-    table = narrow_table("test", "output", "std ∞", "std 1/n", "measured", "z")
-    for column in table.columns:
-        column.justify = "right"
-    infinite = np.sqrt(np.einsum("titi->ti", prediction.covariance_infinite))
-    variance = np.einsum("titi->ti", measured.covariance)
-    error = np.einsum("titi->ti", measured.covariance_error)
-    for t, i in _rows(prediction):
-        std = float(np.sqrt(max(variance[t, i], 1e-300)))
-        predicted = float(prediction.std[t, i])
-        cells = [f"{infinite[t, i]:.4f}", short(predicted, 4)]
-        cells += _with_error(std, error[t, i] / (2.0 * std), predicted)
-        table.add_row(str(t), str(i), *cells)
-    return table
+def _words(problem: Config) -> str:
+    from dynagram.training import Posterior
 
-
-def _rows(prediction: TrainedPrediction) -> list[tuple[int, ...]]:
-    return list(np.ndindex(*prediction.mean.shape))[:_MOST_ROWS]
-
-
-def _with_error(value: float, error: float, predicted: float) -> list[str]:
-    """A measured number with its standard error, and how many of these it is off."""
-    z = (value - predicted) / error if error > 0 else 0.0
-    return [f"{value:.4f} ± {short(float(error), 2)}", f"{z:+.1f}"]
+    how, samples = problem.how, f"{len(problem.data.x)} samples"
+    if isinstance(how, Posterior):
+        return f"given {samples} with noise variance {short(how.noise)}"
+    words = how.name + (f", η = {short(how.eta)}" if how.eta is not None else "")
+    if how.steps is not None:
+        words += f", {how.steps} steps"
+    elif how.time is not None:
+        words += f" until τ = {short(how.time)}"
+    loss = "" if how.loss == "half-sum" else f", loss {how.loss}"
+    return f"trained by {words} on {samples}{loss}"

@@ -178,6 +178,14 @@ def check_inputs(
 ) -> Float[np.ndarray, "samples n_0"]:
     """`x` as float64 (N, n_0), refused when empty, of another shape, or not finite.
 
+    **Arguments:**
+
+    - `x`: the inputs, one per row.
+    - `n_0`: the number of components; any by default.
+    - `name`: what the inputs are called in messages.
+
+    **Returns:** the inputs as a NumPy array (N, n_0).
+
     >>> check_inputs([[1, 2], [3, 4]], 2)
     array([[1., 2.], [3., 4.]])
     """

@@ -12,99 +12,116 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
+from dynagram.data import Data
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._sample import sample_metrics
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._two_point import two_point
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
 from dynagram.results._estimate import Estimate, Moments
-from dynagram.results._regime import Regime
+from dynagram.results._outputs import Outputs
+from dynagram.results._regime import Judge, Regime
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.bayes._infinite import InfinitePosterior, kernel_posterior
-from dynagram.theory.bayes._solve import check_data, training_kernel
+from dynagram.theory.bayes._conditioning import condition, kernel_log_evidence, residual
+from dynagram.theory.bayes._solve import training_kernel
 from dynagram.theory.bayes._terms import Dual
+from dynagram.training import Posterior
 
 _FEWEST_MEMBERS = 1000
+# Equally weighted draws below which to be careful, and not to use them.
+_FEW_DRAWS = (1000, 100)
 # Weights are measured from their infinite-width value unless they exceed it by this much.
 _LARGEST_EXCESS = 100.0
 
 
-@dataclass(frozen=True, eq=False)
-class ExactPosterior:
-    """The posterior at the actual widths with standard errors; `order` is all orders in 1/n.
+class _Infinite(NamedTuple):
+    """The posterior of the test outputs at infinite width, which draws are compared with."""
 
-    `mean` (test, outputs), `covariance` (test, outputs, test, outputs), `log_evidence` a number,
-    `activation_shift` (layer, a, b) the posterior minus prior mean of (1/n_ℓ) Σ σσ on all samples.
-    `effective_size` = (Σw)²/Σw² is the number of equally weighted draws that would do as well.
-    """
-
-    members: int
-    effective_size: float
-    log_evidence: Estimate
-    mean: Estimate
-    covariance: Estimate
-    activation_shift: Estimate
-    regime: Regime
+    mean: Float[np.ndarray, "test outputs"]
+    covariance: Float[np.ndarray, "test test"]
+    log_evidence: float
 
 
 def exact_posterior(
     network: MLP,
-    x: object,
-    y: object,
-    test_x: object,
+    data: Data,
+    posterior: Posterior,
     *,
     members: int,
     seed: int,
-    noise: float = 0.0,
     progress: Callable[[Progress], object] | None = None,
-) -> ExactPosterior:
-    """Sample `members` hidden-layer stacks from the prior and weight them by their likelihood.
+) -> Outputs:
+    """The posterior at the actual widths: hidden layers drawn from the prior, weighted by p(y | Ĝ).
 
-    Arguments as in `infinite_posterior`. Standard errors are those of the batch jackknife.
-    Cost per member: n_ℓ N² per layer and N³. Memory: 128 numbers per entry of the results.
+    **Arguments:**
+
+    - `network`: an `MLP`.
+    - `data`: training inputs and targets, and test inputs.
+    - `posterior`: its noise; no jitter.
+    - `members`: stacks of hidden layers to draw, at least 1000.
+    - `seed`: of the draws.
+    - `progress`: called with a `Progress` after every chunk.
+
+    **Returns:** `Outputs` of order "measured" with standard errors of the batch jackknife.
+    `estimates` holds "log_evidence" and "activation_shift" (layer, a, b), the posterior minus prior
+    mean of (1/n_ℓ) Σ σσ on all samples, moments first; `about["effective_size"]` = (Σw)²/Σw², the
+    number of equally weighted draws that would do as well. Cost per member: n_ℓ N² per layer and
+    N³. Memory: 128 numbers per entry of the results.
 
     >>> net = MLP([2, 16, 1], "tanh", C_b=0.3, C_W=1.4)
-    >>> x, test_x = np.array([[1.0, 0.4], [-0.3, 0.9]]), np.array([[0.7, 0.8]])
-    >>> found = exact_posterior(net, x, [1.0, -0.6], test_x, members=20000, seed=0, noise=0.25)
-    >>> found.mean.value.round(2), found.covariance.value.round(3).ravel()
+    >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6], test_x=[[0.7, 0.8]])
+    >>> exact = exact_posterior(net, data, Posterior(noise=0.25), members=20000, seed=0)
+    >>> exact.mean.round(2), exact.covariance.round(3).ravel()
     (array([[0.38]]), array([0.177]))
-    >>> found.regime.verdict
+    >>> exact.regime.verdict
     'trust'
     """
     require_plain(network, "the sampled posterior")
-    inputs, targets = check_data(network, x, y)
-    tests = check_inputs(test_x, network.widths[0], "test_x")
+    targets, samples = data.check(network).y, data.inputs
     if members < _FEWEST_MEMBERS:
         raise InvalidValueError("members", members, f"at least {_FEWEST_MEMBERS} needed")
-    samples = np.concatenate([inputs, tests])
-    K, N = frozen_kernels(network, samples).K, inputs.shape[0]
-    kernel = training_kernel(K[-1, :N, :N], noise=noise, x=inputs, y=targets)
-    infinite = kernel_posterior(kernel, K[-1, N:, :N], K[-1, N:, N:], targets)
-    dual = Dual.of(kernel, targets)
-    P = np.concatenate([-kernel.solve(K[-1, :N, N:]).T, np.eye(tests.shape[0])], axis=1)
+    if posterior.jitter:
+        raise InvalidValueError("jitter", posterior.jitter, "exact draws take noise only")
+    K, N = frozen_kernels(network, samples).K, targets.shape[0]
+    kernel = training_kernel(K[-1, :N, :N], posterior, x=data.x, y=targets)
+    known = condition(kernel, K[-1], targets)
+    reference = kernel_log_evidence(kernel, targets)
+    infinite = _Infinite(known.mean[N:], known.covariance[N:, N:], reference)
+    dual, P = Dual.of(kernel, targets), residual(kernel, K[-1])[N:]
     control = _Control(network, K)
     moments: Moments | None = None
-    reference = infinite.log_evidence
     for metrics in sample_metrics(network, samples, members=members, seed=seed):
-        found = _likelihoods(metrics[:, -1], targets, noise)
-        if moments is None and np.max(found.log_weight) > reference + _LARGEST_EXCESS:
-            reference = float(np.max(found.log_weight))
-        rows = _rows(found, reference, metrics, K, control(metrics), infinite, dual, P)
+        likelihoods = _likelihoods(metrics[:, -1], targets, posterior.noise)
+        if moments is None and np.max(likelihoods.log_weight) > reference + _LARGEST_EXCESS:
+            reference = float(np.max(likelihoods.log_weight))
+        rows = _rows(likelihoods, reference, metrics, K, control(metrics), infinite, dual, P)
         first = 0 if moments is None else moments.count
         chunk = Moments.from_samples(rows, order=1, first=first)
         moments = chunk if moments is None else moments.merge(chunk)
         if progress is not None:
             progress(Progress(moments.count, members))
     assert moments is not None  # members ≥ 1 has been checked
-    return _collected(moments, network, infinite, reference, samples.shape[0])
+    collected = _collected(moments, network, infinite, reference, samples.shape[0])
+    return Outputs(
+        network=network,
+        how=posterior,
+        order="measured",
+        times=(math.inf,),
+        x=data.test_x,
+        training_samples=0,
+        members=members,
+        seed=seed,
+        **collected,
+    )
 
 
 class _Control:
@@ -172,20 +189,21 @@ def _likelihoods(metric: np.ndarray, y: np.ndarray, noise: float) -> _Likelihood
 
 
 def _rows(
-    found: _Likelihoods,
+    likelihoods: _Likelihoods,
     reference: float,
     metrics: np.ndarray,
     K: np.ndarray,
     D: np.ndarray,
-    infinite: InfinitePosterior,
+    infinite: _Infinite,
     dual: Dual,
     P: np.ndarray,
 ) -> Float[np.ndarray, "member entries"]:
     """Per member: w and w², then w times every deviation from infinite width, less its control."""
     D_full, N = pairs_to_matrix(D), dual.y.shape[0]
-    weight = np.exp(found.log_weight - reference)
+    weight = np.exp(likelihoods.log_weight - reference)
     unit = math.exp(infinite.log_evidence - reference)  # the weight at infinite width
-    shift, spread = found.mean - infinite.mean, found.spread - infinite.covariance
+    shift = likelihoods.mean - infinite.mean
+    spread = likelihoods.spread - infinite.covariance
     w = weight[:, None, None]
     along_M = np.einsum("ab,sab->s", dual.M, D_full[:, :N, :N])
     along_y = np.einsum("td,sda,ai->sti", P, D_full[:, :, :N], dual.y, optimize=True)
@@ -213,8 +231,9 @@ def _singular() -> InvalidValueError:
 
 
 def _collected(
-    moments: Moments, network: MLP, infinite: InfinitePosterior, reference: float, samples: int
-) -> ExactPosterior:
+    moments: Moments, network: MLP, infinite: _Infinite, reference: float, samples: int
+) -> dict[str, Any]:
+    """What `Outputs` is made of, with jackknife errors."""
     tests, outputs = infinite.mean.shape
     layers, pairs = network.depth - 1, samples * (samples + 1) // 2
     sizes = [1, 1, 1, tests * outputs, tests**2, (tests * outputs) ** 2, layers * pairs]
@@ -238,39 +257,42 @@ def _collected(
         parts = (log_evidence, infinite.mean + shift, covariance, hidden)
         return np.concatenate([part.reshape(-1) for part in parts])
 
-    found = moments.jackknife(posterior, 1)
+    jackknife = moments.jackknife(posterior, 1)
     ends = np.cumsum([1, tests * outputs, (tests * outputs) ** 2])
-    value = np.split(found.value, ends)
-    error = np.split(found.standard_error, ends)
-
-    def estimate(part: int, *shape: int) -> Estimate:
-        return Estimate(value[part].reshape(shape), error[part].reshape(shape), found.count)
-
-    hidden = estimate(3, layers, pairs)
-    weight, square = moments.mean().value[:2]
-    size = float(found.count * weight**2 / square)
-    return ExactPosterior(
-        members=found.count,
-        effective_size=size,
-        log_evidence=estimate(0),
-        mean=estimate(1, tests, outputs),
-        covariance=estimate(2, tests, outputs, tests, outputs),
-        activation_shift=Estimate(
-            pairs_to_matrix(hidden.value), pairs_to_matrix(hidden.standard_error), found.count
-        ),
-        regime=_regime(size, found.count),
+    value = np.split(jackknife.value, ends)
+    error = np.split(jackknife.standard_error, ends)
+    shapes = ((1,), (1, tests, outputs), (1, tests, outputs, tests, outputs), (1, layers, pairs))
+    (evidence, mean, covariance, hidden), errors = (
+        [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        for parts in (value, error)
     )
+    weight, square = moments.mean().value[:2]
+    size = float(jackknife.count * weight**2 / square)
+    return {
+        "measured_mean": mean,
+        "mean_errors": errors[1],
+        "measured_covariance": covariance,
+        "covariance_errors": errors[2],
+        "estimates": {
+            "log_evidence": Estimate(evidence, errors[0], jackknife.count),
+            "activation_shift": Estimate(
+                pairs_to_matrix(hidden), pairs_to_matrix(errors[3]), jackknife.count
+            ),
+        },
+        "about": {"log_evidence": float(evidence[0]), "effective_size": size},
+        "regime": _regime(size, jackknife.count),
+    }
 
 
 def _regime(size: float, members: int) -> Regime:
-    numbers = {"effective_size": size, "efficiency": size / members}
-    sentence = (
-        f"{members} draws are worth {size:.0f} equally weighted ones: the targets are improbable "
-        "under the prior; fewer training samples or outputs, more noise, or more members help"
-    )
-    if size < 100:
-        return Regime("exact", "do not use", (sentence,), numbers)
-    if size < 1000:
-        return Regime("exact", "careful", (sentence,), numbers)
+    judge = Judge()
+    judge.numbers |= {"effective_size": size, "efficiency": size / members}
+    if size < _FEW_DRAWS[0]:
+        judge.object(
+            2 if size < _FEW_DRAWS[1] else 1,
+            f"{members} draws are worth {size:.0f} equally weighted ones: the targets are "
+            "improbable under the prior; fewer training samples or outputs, more noise, or more "
+            "members help",
+        )
     good = f"{members} draws are worth {size:.0f} equally weighted ones"
-    return Regime("exact", "trust", (good,), numbers)
+    return judge.regime("measured", good)

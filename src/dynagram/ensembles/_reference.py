@@ -16,7 +16,6 @@ from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.training import GradientDescent, Training
-from dynagram.training._losses import half_sum_factor
 
 if TYPE_CHECKING:
     from dynagram.data import Data
@@ -51,45 +50,28 @@ def infinite_width(network: MLP, data: Data, how: Training, tolerance: float) ->
     `steps` are three times those that gradient descent needs to bring errors below a tenth of the
     `tolerance`. Refuses a step size that diverges and a training NTK that is rank deficient.
     """
-    from dynagram.theory.training._algorithms import Algorithm
-    from dynagram.theory.training._decay import Decay
-    from dynagram.theory.training._eigenbasis import Frame
-    from dynagram.theory.training._infinite import from_problem
-    from dynagram.theory.training._problem import Problem
+    from dynagram.theory.training._infinite import InfiniteTraining
 
-    book = how.in_half_sum(len(data.x), data.outputs)
-    problem = Problem.checked(network, data.x, data.y, data.test_x)
-    limit = from_problem(problem, Algorithm(book.name, book.eta))
-    n = problem.weights.size
+    limit = InfiniteTraining.of(network, data, how)
+    n = limit.weights.size
     if limit.rank < n:
         allowed = "the training NTK is rank deficient: networks would not reach zero error"
         raise InvalidValueError("x", f"rank {limit.rank}", allowed)
-    frame = Frame.of(limit.Theta, problem.weights)
-    tests = problem.test_x.shape[0]
+    frame, tests = limit.basis, data.test_x.shape[0]
     rates = np.append(frame.h, np.zeros(tests))[:, None]
-    slopes, brackets, means = [], [], []
-    for moment in book.recorded:
-        if np.isinf(moment):
-            at, slope = limit.at(), np.where(rates == 0.0, -1.0 / frame.h, 0.0)
-        else:
-            when = {"steps": moment} if book.is_discrete else {"time": moment}
-            decay = Decay.checked(limit.algorithm, when.get("steps"), when.get("time"))
-            at, slope = limit.at(**when), decay(rates, frame.h[None, :])
-        slopes.append(slope)
-        brackets.append(np.concatenate([-at.response, np.eye(tests)], axis=1))
-        means.append(at.mean)
+    moments = [limit.at(moment) for moment in how.recorded]
     steps = 0
-    if isinstance(book.algorithm, GradientDescent):
-        needed = limit.step_sizes.steps_to(0.1 * tolerance, book.algorithm.eta)
+    if isinstance(how.algorithm, GradientDescent):
+        needed = limit.step_sizes.steps_to(0.1 * tolerance, how.algorithm.eta)
         steps = 50 + 3 * int(min(needed, 1e6))
     return InfiniteWidth(
         kernel=limit.Theta[:, :n],
         rows=frame.rows,
-        back=np.linalg.inv(frame.rows)[n:],
-        slopes=np.stack(slopes),
-        bracket=np.stack(brackets),
-        mean=np.stack(means),
-        largest_eta=2.0 / float(limit.eigenvalues[-1]) / half_sum_factor(how.loss, *data.y.shape),
+        back=frame.back[n:],
+        slopes=np.stack([at.decay(rates, frame.h[None, :]) for at in moments]),
+        bracket=np.stack([at.kept[n:] for at in moments]),
+        mean=np.stack([at.mean[n:] for at in moments]),
+        largest_eta=limit.step_sizes.largest,
         steps=steps,
     )
 

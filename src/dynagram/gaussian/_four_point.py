@@ -65,14 +65,19 @@ class Covariances:
 class FourPoint:
     """Covariances of pair functions of one layer, from shared two-sample averages and nodes.
 
-    `accuracy` is relative to √(Var f_A · Var g_B). Smooth σ and up to about ten samples:
-    deterministic product grids over every four samples. Otherwise entries with at most two
-    distinct samples are exact, and for the rest scrambled Sobol nodes are doubled until the
-    standard errors meet `accuracy` or 8·2¹⁷ nodes are used. With fewer `modes` than nine the
-    deviations of the replicas are summed with random signs. `on_device` leaves the covariances
-    where JAX computed them.
+    Smooth σ and up to about ten samples: deterministic product grids over every four samples.
+    Otherwise entries with at most two distinct samples are exact, and for the rest scrambled Sobol
+    nodes are doubled until the standard errors meet `accuracy` or 8·2¹⁷ nodes are used.
     Cost: 2·M·P² flop for M nodes and P ~ N²/2 pairs per product, at matrix-product speed; memory
     (modes + 3)·P² per product and 8192·P per family.
+
+    **Arguments:**
+
+    - `averages`: the `TwoPoint` of the activation and the covariance of the samples.
+    - `accuracy`: relative to √(Var f_A · Var g_B), between 1e-14 and 1.
+    - `seed`: scrambles the Sobol nodes.
+    - `modes`: with fewer than nine the deviations of the replicas are summed with random signs.
+    - `on_device`: whether to leave the covariances where JAX computed them.
 
     >>> from dynagram.activations import activation
     >>> layer = FourPoint(TwoPoint(activation("tanh"), np.array([[1.0]])))

@@ -32,9 +32,18 @@ def moment(
 ) -> Float[np.ndarray, "*shape"]:
     """⟨Π_i σ^(p_i)(z) · He_m(z/√K)⟩_K elementwise over `K`, p = `orders`, m = `hermite`.
 
-    At K = 0 this is the limit K → 0⁺. Where one factor is a delta (σ'' at a slope kink, σ' at a
-    jump) it is evaluated at the kink; a product of two deltas at one place does not exist and is
-    refused. Cost: one pass over 200-800 nodes per K.
+    Where one factor is a delta (σ'' at a slope kink, σ' at a jump) it is evaluated at the kink; a
+    product of two deltas at one place does not exist and is refused. Cost: one pass over 200-800
+    nodes per K.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `K`: variances ≥ 0, one number or an array; 0 means the limit K → 0⁺.
+    - `orders`: (p_1, p_2, …), the orders of the derivatives, one per factor.
+    - `hermite`: m.
+
+    **Returns:** the averages, of the shape of `K`.
 
     >>> from dynagram.activations import activation
     >>> round(float(moment(activation("tanh"), 1.0, (0, 0))), 12)
@@ -95,7 +104,15 @@ def _delta_terms(
 
 
 def hermite_polynomial(m: int, t: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """Probabilists' He_m(t): He_2 = t² − 1, He_4 = t⁴ − 6t² + 3."""
+    """Probabilists' He_m(t): He_2 = t² − 1, He_4 = t⁴ − 6t² + 3.
+
+    **Arguments:**
+
+    - `m`: the degree, ≥ 0.
+    - `t`: where, any shape.
+
+    **Returns:** He_m(t), of the shape of `t`.
+    """
     coefficients = np.zeros(m + 1)
     coefficients[m] = 1.0
     return np.asarray(np.polynomial.hermite_e.hermeval(t, coefficients))
@@ -107,8 +124,17 @@ def kernel_derivative(
     """d^k/dK^k ⟨σ(z)^power⟩_K, k = `order` ≤ 4, in a form that also holds for kinked σ.
 
     d/dK is ½⟨f''⟩ and also ⟨f He_2⟩/2K (5.53). Derivatives are moved onto f while it has them
-    (accurate at small K) and the rest onto the Gaussian (needs none of σ). Second and higher
-    derivatives of a kinked σ need not exist at K = 0: they are nan there.
+    (accurate at small K) and the rest onto the Gaussian (needs none of σ).
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `K`: variances ≥ 0, one number or an array.
+    - `order`: k, 0 to 4.
+    - `power`: of σ under the average.
+
+    **Returns:** the derivatives, of the shape of `K`. Second and higher derivatives of a kinked σ
+    need not exist at K = 0: they are nan there.
 
     >>> from dynagram.activations import activation
     >>> round(float(kernel_derivative(activation("tanh"), 1.0, 1)), 12)   # g'(1)

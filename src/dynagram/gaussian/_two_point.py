@@ -47,10 +47,19 @@ def two_point(
 ) -> Float[np.ndarray, "*shape"]:
     """⟨σ^(p)(z_1) σ^(q)(z_2)⟩ elementwise, p, q ≤ 6; relative accuracy about 1e-12.
 
-    A zero variance means the limit of small independent noise on that sample. Averages that
-    diverge for a collinear pair (two deltas at one place) are infinite there.
     Cost: 256 terms per pair plus one Hermite table over the distinct variances; nearly collinear
     pairs of kinked activations without closed form cost a 2-d quadrature (tenths of a second) each.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `K_11`, `K_22`: the variances of z_1 and z_2, ≥ 0. A zero variance means the limit of small
+        independent noise on that sample.
+    - `K_12`: their covariance, |K_12| ≤ √(K_11 K_22).
+    - `p`, `q`: the orders of the derivatives, 0 to 6.
+
+    **Returns:** the averages, of the common shape of the three arrays. Those that diverge for a
+    collinear pair (two deltas at one place) are infinite there.
 
     >>> from dynagram.activations import activation
     >>> one, c = np.array([1.0]), np.array([0.3])
@@ -82,7 +91,16 @@ def cross_average(
     K_22: Float[np.ndarray, " m"],
     K_12: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, " m"]:
-    """⟨f(z_1) g(z_2)⟩ elementwise for two different functions, by the same methods."""
+    """⟨f(z_1) g(z_2)⟩ elementwise for two different functions, by the methods of `two_point`.
+
+    **Arguments:**
+
+    - `f`, `g`: two `Activation`s.
+    - `K_11`, `K_22`: the variances of z_1 and z_2, (m,); not checked.
+    - `K_12`: their covariance, (m,).
+
+    **Returns:** the averages, (m,).
+    """
     return _average(f, 0, g, 0, K_11, K_22, K_12)
 
 
@@ -126,7 +144,16 @@ def _mean(f: Activation, order: int, variance: np.ndarray) -> np.ndarray:
 def two_point_matrix(
     sigma: Activation, K: Float[np.ndarray, "n n"], p: int = 0, q: int = 0
 ) -> Float[np.ndarray, "n n"]:
-    """⟨σ^(p)(z_i) σ^(q)(z_j)⟩ for every pair of a covariance matrix; the diagonal has z_i = z_j."""
+    """⟨σ^(p)(z_i) σ^(q)(z_j)⟩ for every pair of a covariance matrix; the diagonal has z_i = z_j.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `K`: the covariance of the samples, (n, n).
+    - `p`, `q`: the orders of the derivatives, 0 to 6.
+
+    **Returns:** the matrix of averages, (n, n).
+    """
     K = K.copy()
     # A sample that is zero is still fully correlated with itself: the limit K → 0⁺.
     variance = np.maximum(np.diagonal(K), SMALLEST_VARIANCE)

@@ -17,3 +17,33 @@ from dynagram.networks._mlp import Params as Params
 from dynagram.networks._model import Model as Model
 from dynagram.networks._network import Network as Network
 from dynagram.networks._network import network_from_toml as network_from_toml
+from dynagram.networks._parametrisations import NTKParametrisation as NTKParametrisation
+from dynagram.networks._parametrisations import StandardParametrisation as StandardParametrisation
+from dynagram.networks._parametrisations import from_ntk as from_ntk
+from dynagram.networks._parametrisations import from_standard as from_standard
+from dynagram.networks._parametrisations import maximal_update as maximal_update
+from dynagram.networks._parametrisations import (
+    mean_squared_error_factor as mean_squared_error_factor,
+)
+from dynagram.networks._parametrisations import to_ntk as to_ntk
+from dynagram.networks._parametrisations import to_standard as to_standard
+from dynagram.networks._weights import load_weights as load_weights
+
+__all__ = [
+    "MLP",
+    "Architecture",
+    "BlockChain",
+    "Layer",
+    "Model",
+    "NTKParametrisation",
+    "Network",
+    "StandardParametrisation",
+    "from_ntk",
+    "from_standard",
+    "load_weights",
+    "maximal_update",
+    "mean_squared_error_factor",
+    "network_from_toml",
+    "to_ntk",
+    "to_standard",
+]

@@ -25,7 +25,14 @@ else:
 
 
 def checked_widths(widths: object) -> tuple[int, ...]:
-    """(n_0, …, n_L) as a tuple of at least two integers ≥ 1."""
+    """(n_0, …, n_L) as a tuple of at least two integers ≥ 1.
+
+    **Arguments:**
+
+    - `widths`: a sequence or array of integers.
+
+    **Returns:** the widths.
+    """
     values = as_list(widths)
     if values is None:
         raise InvalidTypeError("widths", widths, "expected a sequence (n_0, …, n_L) of integers")
@@ -44,7 +51,14 @@ def checked_widths(widths: object) -> tuple[int, ...]:
 
 
 def checked_activation(spec: object) -> Activation:
-    """The activation meant by `spec`, refusing in one line what cannot be one."""
+    """The activation meant by `spec`, refusing in one line what cannot be one.
+
+    **Arguments:**
+
+    - `spec`: a name, a callable or an `Activation`.
+
+    **Returns:** an `Activation`.
+    """
     if not (isinstance(spec, str) or callable(spec)):
         raise InvalidTypeError("activation", spec, "expected a name or a callable")
     return activation(spec)
@@ -53,7 +67,18 @@ def checked_activation(spec: object) -> Activation:
 def per_layer(
     name: str, value: object, depth: int, allowed: str, *, positive: bool = False
 ) -> tuple[float, ...]:
-    """`value` as one float per layer, ≥ 0, or > 0 if `positive`; `allowed` says so in words."""
+    """`value` as one float per layer, ≥ 0, or > 0 if `positive`.
+
+    **Arguments:**
+
+    - `name`: what the value is called in messages.
+    - `value`: one number, or a sequence or array with one per layer.
+    - `depth`: L, the number of layers.
+    - `allowed`: says in words what is allowed.
+    - `positive`: whether 0 is refused.
+
+    **Returns:** L numbers.
+    """
     values = as_list(value)
     if values is None:
         return (checked_number(name, value, allowed, positive=positive),) * depth
@@ -67,7 +92,17 @@ def per_layer(
 
 
 def checked_number(name: str, value: object, allowed: str, *, positive: bool = False) -> float:
-    """`value` as a finite float ≥ 0, or > 0 if `positive`; `allowed` is the complaint."""
+    """`value` as a finite float ≥ 0, or > 0 if `positive`.
+
+    **Arguments:**
+
+    - `name`: what the value is called in messages.
+    - `value`: what should be a number.
+    - `allowed`: the complaint about a number out of range.
+    - `positive`: whether 0 is refused.
+
+    **Returns:** the number.
+    """
     number = checked_real(name, value)
     if number < 0 or (positive and number == 0):
         raise InvalidValueError(name, number, allowed)
@@ -75,7 +110,15 @@ def checked_number(name: str, value: object, allowed: str, *, positive: bool = F
 
 
 def checked_real(name: str, value: object) -> float:
-    """`value` as a finite float of either sign."""
+    """`value` as a finite float of either sign.
+
+    **Arguments:**
+
+    - `name`: what the value is called in messages.
+    - `value`: what should be a number.
+
+    **Returns:** the number; −0.0 becomes 0.0.
+    """
     try:
         if isinstance(value, bool | np.bool_ | str | bytes):
             raise TypeError

@@ -9,10 +9,12 @@ descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +53,7 @@ class Layer(NamedTuple):
 
 
 Params = tuple[Layer, ...]
+N = TypeVar("N", bound="Architecture")
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -152,6 +155,48 @@ class Architecture:
     def apply(self, params: Params, x: ArrayLike) -> Float[Array, "samples n_L"]:
         """The network's output z^(L), of shape (N, n_L), for `x` of shape (N, n_0) (2.5)."""
         return self.preactivations(params, x)[-1]
+
+    def with_fixed(self: N, layers: Sequence[int]) -> N:
+        """The same network with layers, numbered from 1, that do not learn: λ_b = λ_W = 0 there.
+
+        >>> Architecture([2, 3, 1], "tanh").with_fixed([1])
+        Architecture((2, 3, 1), 'tanh', lambda_b=[0.0, 1.0], lambda_W=[0.0, 3.0])
+        """
+        if strange := [layer for layer in layers if not 1 <= layer <= self.depth]:
+            raise InvalidValueError("fixed", strange, f"this network has layers 1 to {self.depth}")
+        changed = copy.copy(self)
+        for name in ("lambda_b", "lambda_W"):
+            rates = enumerate(getattr(self, name), start=1)
+            changed._store(name, tuple(0.0 if layer in layers else rate for layer, rate in rates))
+        return changed
+
+    def to_toml(self) -> str:
+        """The architecture as a `[network]` table, which `from_toml` reads back exactly.
+
+        >>> network = Architecture([4, 5, 1], "relu")
+        >>> Architecture.from_toml(network.to_toml()) == network
+        True
+        """
+        return self._table("lambda_b", "lambda_W", kind="architecture")
+
+    @classmethod
+    def from_toml(cls, text: str) -> Architecture:
+        """Read a `[network]` table without an initialisation."""
+        known = ["kind", "widths", "activation", "lambda_b", "lambda_W", "skip"]
+        table = read_table(text, "network", known, required=known[1:3])
+        table.pop("kind", None)
+        return cls(**table)
+
+    def _table(self, *names: str, kind: str | None = None) -> str:
+        if self.activation.anonymous:
+            allowed = "a callable has no name to write: pass it as 'package.module:function'"
+            raise InvalidValueError("activation", self.activation.name, allowed)
+        name = json.dumps(self.activation.name, ensure_ascii=False)
+        lines = ["[network]", *([] if kind is None else [f'kind = "{kind}"'])]
+        lines += [f"widths = {list(self.widths)}", f"activation = {name}"]
+        lines += [f"{field} = {collapsed(getattr(self, field))}" for field in names]
+        lines += [f"skip = {collapsed(self.skip)}"] if self.has_skips else []
+        return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         return self._described("lambda_b", "lambda_W")
@@ -278,14 +323,7 @@ class MLP(Architecture):
         lambda_b = 1.0
         lambda_W = 1.0
         """
-        if self.activation.anonymous:
-            allowed = "a callable has no name to write: pass it as 'package.module:function'"
-            raise InvalidValueError("activation", self.activation.name, allowed)
-        name = json.dumps(self.activation.name, ensure_ascii=False)
-        lines = ["[network]", f"widths = {list(self.widths)}", f"activation = {name}"]
-        lines += [f"{field} = {collapsed(getattr(self, field))}" for field in _PER_LAYER]
-        lines += [f"skip = {collapsed(self.skip)}"] if self.has_skips else []
-        return "\n".join(lines) + "\n"
+        return self._table(*_PER_LAYER)
 
     @classmethod
     def from_toml(cls, text: str) -> MLP:

@@ -53,7 +53,13 @@ _KINDS: dict[str, Any] = {"mlp": MLP}
 
 
 def network_from_toml(text: str) -> MLP:
-    """The network of a `[network]` table; `kind` says which class, "mlp" by default.
+    """The network of a `[network]` table.
+
+    **Arguments:**
+
+    - `text`: TOML with the table `[network]`; its key `kind` says which class, "mlp" by default.
+
+    **Returns:** the network.
 
     >>> network_from_toml('[network]\\nwidths = [2, 1]\\nactivation = "relu"\\nC_b = 0\\nC_W = 2')
     MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)

@@ -322,7 +322,7 @@ class _Totals:
         self, passes: Signals, targets: np.ndarray, kind: str, samples: int, is_fitted: np.ndarray
     ) -> None:
         """Count a batch of the measured data."""
-        features = [*passes.u, passes.z[-1]]
+        features = _features(passes)
         value, residual = _loss(kind, passes.z[-1], targets)
         share = 1.0 if kind == "half-sum" else len(targets) / samples
         self.loss += share * value
@@ -343,8 +343,13 @@ class _Totals:
 
     def score(self, passes: Signals, targets: np.ndarray) -> None:
         """Count a batch of the test data, for target linearity alone."""
-        for factor, h in zip(self.held_out, [*passes.u, passes.z[-1]], strict=True):
+        for factor, h in zip(self.held_out, _features(passes), strict=True):
             factor.add(h, targets)
+
+
+def _features(passes: Signals) -> list[np.ndarray]:
+    """What enters every layer, and the output."""
+    return [np.asarray(values) for values in (*passes.u, passes.z[-1])]
 
 
 def _loss(kind: str, z: ArrayLike, y: np.ndarray) -> tuple[float, np.ndarray]:

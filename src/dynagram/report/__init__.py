@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING
 from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
-    from dynagram.report._charts import xy_chart as xy_chart
+    from dynagram.report._charts import Axis as Axis
+    from dynagram.report._charts import Line as Line
+    from dynagram.report._charts import coloured_points as coloured_points
+    from dynagram.report._charts import line_chart as line_chart
+    from dynagram.report._charts import panels as panels
+    from dynagram.report._charts import side_by_side as side_by_side
     from dynagram.report._export import save as save
     from dynagram.report._figures import flow as flow
     from dynagram.report._figures import phase_plane as phase_plane
@@ -24,30 +29,37 @@ if TYPE_CHECKING:
     from dynagram.report._tensor_charts import tensor_flow as tensor_flow
 
 __all__ = [
+    "Axis",
     "Code",
     "Figure",
+    "Line",
     "Notice",
     "Section",
     "Table",
     "Text",
+    "coloured_points",
     "entries_chart",
     "flow",
     "initialisation_report",
+    "line_chart",
     "outputs_chart",
+    "panels",
     "phase_figure",
     "phase_plane",
     "render",
     "save",
+    "side_by_side",
     "tensor_flow",
     "theory_and_ensemble",
-    "xy_chart",
 ]
 
 __getattr__, __dir__ = load_on_demand(
     __name__,
     {
+        "Axis": "_charts",
         "Code": "_page",
         "Figure": "_page",
+        "Line": "_charts",
         "Notice": "_page",
         "Section": "_page",
         "Table": "_page",
@@ -56,12 +68,15 @@ __getattr__, __dir__ = load_on_demand(
         "flow": "_figures",
         "initialisation_report": "_initialisation",
         "outputs_chart": "_output_charts",
+        "coloured_points": "_charts",
+        "line_chart": "_charts",
+        "panels": "_charts",
         "phase_figure": "_phase",
         "phase_plane": "_figures",
         "render": "_page",
         "save": "_export",
         "tensor_flow": "_tensor_charts",
+        "side_by_side": "_charts",
         "theory_and_ensemble": "_figures",
-        "xy_chart": "_charts",
     },
 )

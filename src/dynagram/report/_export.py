@@ -16,7 +16,14 @@ except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("altair with vl-convert-python", "report") from error
 
 SUFFIXES = (".svg", ".png", ".html")
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
+Chart = (
+    alt.Chart
+    | alt.LayerChart
+    | alt.FacetChart
+    | alt.ConcatChart
+    | alt.HConcatChart
+    | alt.VConcatChart
+)
 
 
 def check_plot_path(path: str | Path) -> Path:
@@ -31,6 +38,14 @@ def save(chart: Chart, path: str | Path, *, title: str = "dynagram") -> Path:
     """Write `chart` as the suffix of `path` says; the file appears complete or not at all.
 
     An HTML file carries Vega itself (0.9 MB) and its data, and loads nothing.
+
+    **Arguments:**
+
+    - `chart`: what a function of `dynagram.report` returned, or any chart of altair.
+    - `path`: a file name that ends in .svg, .png or .html.
+    - `title`: of the page, for .html.
+
+    **Returns:** the path.
 
     >>> import tempfile
     >>> chart = alt.Chart(alt.Data(values=[{"x": 1, "y": 2}])).mark_point().encode(x="x:Q", y="y:Q")

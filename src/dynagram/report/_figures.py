@@ -34,10 +34,20 @@ def _short(value: Any) -> Any:
 
 
 def distinguished(
-    channel: Any, field: str, names: Sequence[str], *, lines: bool = False, **options: Any
+    channel: Any,
+    field: str,
+    names: Sequence[str],
+    *,
+    lines: bool = False,
+    columns: int | None = None,
+    **options: Any,
 ) -> Any:
     """A channel that tells series apart; channels of one field share one legend."""
-    symbol = {"symbolType": "stroke", "symbolSize": 250, "symbolOpacity": 1} if lines else {}
+    symbol: dict[str, Any] = (
+        {"symbolType": "stroke", "symbolSize": 250, "symbolOpacity": 1} if lines else {}
+    )
+    if columns is not None:
+        symbol["columns"] = columns
     scale = alt.Scale(domain=list(names), **options)
     legend = alt.Legend(orient="bottom", **symbol)
     return channel(f"{field}:N", title=None, scale=scale, legend=legend)
@@ -53,8 +63,14 @@ def phase_plane(
 ) -> Chart:
     """Curves and labelled points in the (C_W, C_b) plane, as in Fig. 5.1 of the book.
 
-    `curves` maps a name to its (C_W, C_b) coordinates along the curve; `points` a label to
-    (C_W, C_b); the other arguments are the ranges shown.
+    **Arguments:**
+
+    - `curves`: maps a name to its (C_W, C_b) coordinates along the curve.
+    - `points`: maps a label to (C_W, C_b).
+    - `C_W`, `C_b`: the ranges shown, (low, high).
+    - `width`: of the chart in pixels.
+
+    **Returns:** a chart.
 
     >>> line = (np.array([1.0, 2.0]), np.array([0.0, 0.1]))
     >>> box = {"C_W": (0.0, 3.0), "C_b": (0.0, 1.0)}
@@ -118,7 +134,18 @@ def flow(
     log: bool = False,
     width: int = WIDTH,
 ) -> Chart:
-    """Quantities against depth, one line each; `law` is a dashed guide, `log` makes both axes so.
+    """Quantities against depth, one line each.
+
+    **Arguments:**
+
+    - `layers`: ℓ, along the horizontal axis.
+    - `series`: maps a name to its values, one per layer.
+    - `y_title`: what is along the vertical axis.
+    - `law`: name and values of a dashed guide.
+    - `log`: whether both axes are logarithmic.
+    - `width`: of the chart in pixels.
+
+    **Returns:** a chart.
 
     >>> layers = np.arange(1, 4)
     >>> chart = flow(layers, {"K": np.array([1.0, 0.5, 0.3])}, y_title="kernel K")
@@ -167,6 +194,15 @@ def theory_and_ensemble(
 
     The lower panel shows (measured − predicted)/standard error on the band ±3, because a good
     prediction hides the bars of the upper one.
+
+    **Arguments:**
+
+    - `layers`: ℓ, along the horizontal axis.
+    - `theory`: maps a name to its predicted values, one per layer.
+    - `measured`, `errors`: map the same names to measured values and their standard errors.
+    - `y_title`: what is along the vertical axis of the upper panel.
+
+    **Returns:** a chart of two panels.
 
     >>> layers, ones = np.arange(1, 3), np.ones(2)
     >>> chart = theory_and_ensemble(

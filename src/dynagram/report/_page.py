@@ -18,21 +18,37 @@ from dynagram.report._theme import DARK, FONT, LIGHT
 
 @dataclass(frozen=True)
 class Text:
-    """One paragraph."""
+    """One paragraph.
+
+    **Arguments:**
+
+    - `words`: its text, without markup.
+    """
 
     words: str
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of code or of a terminal, shown as they are."""
+    """Lines of code or of a terminal, shown as they are.
+
+    **Arguments:**
+
+    - `lines`: the lines, as one string.
+    """
 
     lines: str
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and what to see in it."""
+    """A chart and what to see in it.
+
+    **Arguments:**
+
+    - `chart`: the chart.
+    - `caption`: what to see in it; none if empty.
+    """
 
     chart: Chart
     caption: str = ""
@@ -40,7 +56,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; columns after the first are aligned right."""
+    """Rows of text; columns after the first are aligned right.
+
+    **Arguments:**
+
+    - `header`: the names of the columns.
+    - `rows`: the cells of every row.
+    - `caption`: what the table says; none if empty.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -49,7 +72,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Notice:
-    """A framed statement, e.g. the verdict on a prediction; `kind` is good, warn or bad."""
+    """A framed statement, e.g. the verdict on a prediction.
+
+    **Arguments:**
+
+    - `heading`: the statement.
+    - `lines`: what it rests on, listed below it.
+    - `kind`: "good", "warn" or "bad".
+    """
 
     heading: str
     lines: Sequence[str]
@@ -61,7 +91,13 @@ Block = Text | Code | Figure | Table | Notice
 
 @dataclass(frozen=True)
 class Section:
-    """A heading (may be empty) and its blocks."""
+    """A heading and its blocks.
+
+    **Arguments:**
+
+    - `title`: the heading; none if empty.
+    - `blocks`: `Text`, `Code`, `Figure`, `Table` and `Notice`, in order.
+    """
 
     title: str
     blocks: Sequence[Block]
@@ -69,6 +105,15 @@ class Section:
 
 def render(title: str, sections: Sequence[Section], *, lead: str = "", footer: str = "") -> str:
     """The page as one string of HTML; about 0.9 MB of it is Vega.
+
+    **Arguments:**
+
+    - `title`: of the page.
+    - `sections`: the `Section`s, in order.
+    - `lead`: a paragraph before them; none if empty.
+    - `footer`: a paragraph after them; none if empty.
+
+    **Returns:** the HTML.
 
     >>> text = render("Hello", [Section("First", [Text("a < b")])])
     >>> "<h2>First</h2>" in text, "a &lt; b" in text, "<script src" in text

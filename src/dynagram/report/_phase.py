@@ -30,6 +30,14 @@ def phase_figure(
 ) -> Chart:
     """The phase plane around labelled `points` (C_W, C_b), with ranges that show them all.
 
+    **Arguments:**
+
+    - `activation`: a name or an `Activation`.
+    - `points`: maps a label to (C_W, C_b); without any, the curves below C_b = 0 are shown.
+    - `width`: of the chart in pixels.
+
+    **Returns:** a chart.
+
     >>> chart = phase_figure("tanh", {"critical": (1.0, 0.0)})
     >>> chart.to_dict()["layer"][0]["encoding"]["y"]["scale"]["domain"]
     [-0.075, 0.15]

@@ -27,12 +27,36 @@ _Sums = tuple[np.ndarray, ...]
 class Estimate:
     """A measured array: its value, its standard error entry by entry, and the number of members.
 
-    A standard error of exactly 0 says that the entry was the same in every member.
+    A standard error of exactly 0 says that the entry was the same in every member. An estimate of
+    one number prints both by one format: `f"{estimate:.3f}"`.
     """
 
     value: Float[np.ndarray, "*shape"]
     standard_error: Float[np.ndarray, "*shape"]
     count: int
+
+    @classmethod
+    def of_samples(cls, samples: object) -> Estimate:
+        """Mean over the first axis and its standard error s/√M; nan from a single sample.
+
+        For the few members of an experiment that are all in memory; `Moments` streams many.
+
+        >>> f"{Estimate.of_samples([1.0, 2.0, 3.0]):.3f}"
+        '2.000 ± 0.577'
+        """
+        values = np.asarray(samples, dtype=np.float64)
+        if values.ndim == 0 or values.size == 0:
+            raise InvalidValueError("shape of samples", values.shape, "expected (members, …)")
+        members, mean = values.shape[0], np.asarray(values.mean(axis=0))
+        if members == 1:
+            return cls(mean, np.full_like(mean, np.nan), 1)
+        spread = np.asarray(values.std(axis=0, ddof=1))
+        return cls(mean, np.asarray(spread / np.sqrt(members)), members)
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return f"{float(self.value):{spec}} ± {float(self.standard_error):{spec}}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Layer, network_from_toml
+from dynagram.networks import Architecture, Layer, network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
 from dynagram.results._files import read_archive
@@ -70,7 +71,7 @@ def _read_outputs(
         estimates = {n: Estimate(v, errors[n], int(counts[n])) for n, v in values.items()}
         fields = {item.name for item in dataclasses.fields(Outputs)} - {"times"}
         return Outputs(
-            network=network_from_toml(about["network"]),
+            network=_read_network(about["network"]),
             how=how,
             order=about["order"],
             times=tuple(float(time) for time in arrays["times"]),
@@ -90,3 +91,9 @@ def _read_outputs(
     except (KeyError, TypeError, ValueError) as error:
         message = f"not a result saved by dynagram: {error}"
         raise InvalidValueError("file", str(path), message) from error
+
+
+def _read_network(text: str) -> Architecture:
+    """The specification of a network, or the architecture of weights that were given."""
+    given = tomllib.loads(text)["network"].get("kind") == "architecture"
+    return Architecture.from_toml(text) if given else network_from_toml(text)

@@ -15,9 +15,10 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
+from dynagram.results._outputs_table import outputs_grid
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
-from dynagram.results._table import Grid, short
+from dynagram.results._table import Grid
 from dynagram.training import Posterior, Training
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ else:
 
 # At a training input everything cancels to rounding, which counts as zero.
 _ROUNDING = 1e-14
-_MOST_ROWS = 40
 _BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
 
 # Arrays that do not have the moments first.
@@ -108,22 +108,24 @@ class Outputs(Result):
 
     def at(self, time: float | int) -> Outputs:
         """The outputs at one of `times`."""
-        if time not in self.times:
+        near = [math.isclose(time, moment, rel_tol=1e-9) for moment in self.times]
+        if not any(near):
             allowed = f"recorded: {', '.join(f'{t:g}' for t in self.times)}"
             raise InvalidValueError("time", time, allowed)
-        index = self.times.index(time)
-        cut: dict[str, Any] = {"times": (time,)}
-        cut["estimates"] = {
-            name: Estimate(found.value[[index]], found.standard_error[[index]], found.count)
-            for name, found in self.estimates.items()
-        }
-        cut["recorded"] = {name: values[:, [index]] for name, values in self.recorded.items()}
+        index = near.index(True)
+        now = slice(index, index + 1)
+        cut: dict[str, Any] = {"times": self.times[now]}
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
-                cut[item.name] = value[index : index + 1]
+                cut[item.name] = value[now]
             elif item.name.startswith("parts_of"):
-                cut[item.name] = {name: part[index : index + 1] for name, part in value.items()}
+                cut[item.name] = {name: part[now] for name, part in value.items()}
+        cut["estimates"] = {
+            name: Estimate(estimate.value[now], estimate.standard_error[now], estimate.count)
+            for name, estimate in self.estimates.items()
+        }
+        cut["recorded"] = {name: values[:, now] for name, values in self.recorded.items()}
         return dataclasses.replace(self, **cut)
 
     @property
@@ -151,7 +153,7 @@ class Outputs(Result):
         """The mean at the actual width, at every moment."""
         if self.measured_mean is not None:
             return self.measured_mean[:, self.rows]
-        return self._needed("infinite_mean")[:, self.rows] + self._mean_corrections() / self.width
+        return self.means_infinite + self._mean_corrections() / self.width
 
     @property
     def covariances(self) -> Float[np.ndarray, "time sample outputs sample outputs"]:
@@ -170,13 +172,18 @@ class Outputs(Result):
             return self.measured_std[:, self.rows]
         if self.measured_covariance is not None or self.parts_of_covariance:
             variance = np.einsum("xtiti->xti", self.covariances)
-        else:
-            kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
-            single = np.einsum("xtt->xt", kernel)[:, :, None]
-            variance = np.broadcast_to(single, self.means.shape)
-        rounding = _ROUNDING * max(1.0, float(np.max(np.abs(variance), initial=0.0)))
-        variance = np.where(np.abs(variance) <= rounding, 0.0, variance)
-        return np.sqrt(np.where(variance < 0.0, np.nan, variance))
+            return _roots(variance)
+        return self.stds_infinite
+
+    @property
+    def means_infinite(self) -> Float[np.ndarray, "time sample outputs"]:
+        """The mean at infinite width, at every moment."""
+        return self._needed("infinite_mean")[:, self.rows]
+
+    @property
+    def stds_infinite(self) -> Float[np.ndarray, "time sample outputs"]:
+        """Standard deviations at infinite width, at every moment."""
+        return _roots(self._infinite_variances())
 
     @property
     def errors(self) -> Float[np.ndarray, "time sample outputs"]:
@@ -229,7 +236,7 @@ class Outputs(Result):
     @property
     def mean_infinite(self) -> Float[np.ndarray, "sample outputs"]:
         """The mean at infinite width."""
-        return self._needed("infinite_mean")[-1, self.rows]
+        return self.means_infinite[-1]
 
     @property
     def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
@@ -286,6 +293,8 @@ class Outputs(Result):
         """The book and the equations used."""
         if isinstance(self.how, Posterior):
             equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
+        elif self.of_one_network:
+            equations = {"∞": "(∞.84)-(∞.93)", "1/n": "(∞.141), (∞.154)"}
         else:
             equations = {
                 "∞": "(10.31), (10.40), (10.41)",
@@ -294,42 +303,20 @@ class Outputs(Result):
         extra = equations.get(self.order)
         return (_BOOK,) if extra is None else (_BOOK, extra)
 
-    def summary(self) -> Grid:
-        """Mean ± spread of every output that is shown, at the last moment."""
-        means, errors = self.mean, self.error
-        stds = self.std if self._has_spread else np.full_like(means, np.nan)
-        infinite = None if self.infinite_mean is None else self.mean_infinite
-        several = means.shape[1] > 1
-        rows = []
-        for sample in range(min(means.shape[0], _MOST_ROWS)):
-            for output in range(means.shape[1]):
-                at = (sample, output)
-                cells = [str(sample), *([str(output)] if several else [])]
-                cells += [] if infinite is None else [short(float(infinite[at]))]
-                cells += [short(float(means[at])), short(float(errors[at]), 2)]
-                rows.append((*cells, short(float(stds[at]))))
-        headings = ("sample", *(["output"] if several else []))
-        headings += () if infinite is None else ("mean, n = ∞",)
-        headings += (f"mean, {self.order}", "± error", "spread")
-        left = means.shape[0] - _MOST_ROWS
-        more = (f"and {left} more samples",) if left > 0 else ()
-        note = "± error: of the mean; spread: standard deviation between networks."
-        return Grid(headings, tuple(rows), (*more, note, *self._other_numbers(), *self.notes))
+    @property
+    def of_one_network(self) -> bool:
+        """Whether it is one given network that is predicted, not all initialisations."""
+        return bool(self.about.get("given_network"))
 
-    def _other_numbers(self) -> list[str]:
-        """Sentences: observables that are one number, and training that did not come to its end."""
-        notes = []
-        for name, found in self.estimates.items():
-            if found.value.ndim == 1:
-                value, error = float(found.value[-1]), float(found.standard_error[-1])
-                notes.append(f"{name}: {short(value)} ± {short(error, 2)}.")
-        if left := self.about.get("unfinished"):
-            error = short(self.about["largest_error"], 2)
-            notes.append(f"{left} trainings ended above the tolerance, the worst at {error}.")
-        return notes
+    def summary(self) -> Grid:
+        """Mean and spread of every output that is shown, at every moment."""
+        return outputs_grid(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Network, training, moments, means, errors, spreads, covariance, regime."""
+        """Network, training, moments, means, errors, spreads, covariances, regime; moments first.
+
+        At infinite width the covariance of every output is `kernel_infinite`.
+        """
         result: dict[str, Any] = {
             "network": _text_of(self.network),
             "how": self.how.to_toml(),
@@ -339,15 +326,20 @@ class Outputs(Result):
             "members": self.members,
             "seed": self.seed,
             "mean": self.means,
-            "std": self.stds if self._has_spread else None,
+            "std": self.stds if self.has_spread else None,
             "error": self.errors,
-            "covariance": self.covariance if self._has_covariance else None,
             "notes": list(self.notes),
             **self.about,
         }
         if self.infinite_mean is not None:
-            result["mean_infinite"] = self.infinite_mean[:, self.rows]
-            result["mean_correction"] = self.means * 0.0 + self._mean_corrections()
+            result["mean_infinite"] = self.means_infinite
+            result["kernel_infinite"] = self._needed("infinite_kernel")[:, self.rows, self.rows]
+        if self.order != "∞":
+            result["covariance"] = self.covariances if self._has_covariance else None
+        if self.order == "1/n":
+            result["mean_correction"] = self._mean_corrections()
+            result["covariance_correction"] = self._covariance_corrections()
+            result["mean_parts"] = {n: part[:, self.rows] for n, part in self.parts_of_mean.items()}
         result |= {
             name: {"value": estimate.value, "error": estimate.standard_error}
             for name, estimate in self.estimates.items()
@@ -363,7 +355,7 @@ class Outputs(Result):
             "mean": (axes, self.means), "error": (axes, self.errors),
             "x": (("sample", "input"), self.inputs),
         }  # fmt: skip
-        if self._has_spread:
+        if self.has_spread:
             data["std"] = (axes, self.stds)
         if self._has_covariance:
             data["covariance"] = ((*axes, *others), self.covariances)
@@ -402,7 +394,7 @@ class Outputs(Result):
 
     def _about(self) -> dict[str, Any]:
         return {
-            "network": _text_of(self.network),
+            "network": self.network.to_toml(),
             "how": self.how.to_toml(),
             "order": self.order,
             "training_samples": self.training_samples,
@@ -418,9 +410,11 @@ class Outputs(Result):
 
     def __repr__(self) -> str:
         count, outputs = self.means.shape[1:]
-        of = "" if self.members is None else f"{self.members} networks; "
+        of = "one network; " if self.of_one_network else ""
+        of = of if self.members is None else f"{self.members} networks; "
         when = "the end" if math.isinf(self.time) else f"τ = {self.time:g}"
         moments = when if len(self.times) == 1 else f"{len(self.times)} moments up to {when}"
+        moments = "posterior" if isinstance(self.how, Posterior) else moments
         verdict = "" if self.regime is None else f"; {self.regime.verdict}"
         words = {"test": "test", "train": "training", "all": "training and test"}[self.shown]
         return (
@@ -436,7 +430,7 @@ class Outputs(Result):
         return self.measured_covariance is not None or self.measured_mean is None
 
     @property
-    def _has_spread(self) -> bool:
+    def has_spread(self) -> bool:
         return self._has_covariance or self.measured_std is not None
 
     def _needed(self, name: str) -> np.ndarray:
@@ -447,7 +441,7 @@ class Outputs(Result):
 
     def _mean_corrections(self) -> np.ndarray:
         if not self.parts_of_mean:
-            return np.zeros_like(self._needed("infinite_mean")[:, self.rows])
+            return np.zeros_like(self.means_infinite)
         return np.sum(list(self.parts_of_mean.values()), axis=0)[:, self.rows]
 
     def _covariance_corrections(self) -> np.ndarray:
@@ -455,9 +449,21 @@ class Outputs(Result):
             return np.zeros_like(self._infinite_covariances())
         return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
 
+    def _infinite_variances(self) -> np.ndarray:
+        kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
+        single = np.einsum("xtt->xt", kernel)[:, :, None]
+        return np.broadcast_to(single, (*single.shape[:2], self.network.output_size))
+
     def _infinite_covariances(self) -> np.ndarray:
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         return np.einsum("xts,ij->xtisj", kernel, np.eye(self.network.output_size))
+
+
+def _roots(variance: np.ndarray) -> np.ndarray:
+    """Standard deviations: what is zero but for rounding is zero, what is negative is nan."""
+    rounding = _ROUNDING * max(1.0, float(np.max(np.abs(variance), initial=0.0)))
+    variance = np.where(np.abs(variance) <= rounding, 0.0, variance)
+    return np.sqrt(np.where(variance < 0.0, np.nan, variance))
 
 
 def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
@@ -465,6 +471,5 @@ def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
 
 
 def _text_of(network: Architecture) -> str:
-    """The specification as TOML, or in words where weights were given without one."""
-    to_toml = getattr(network, "to_toml", None)
-    return repr(network) if to_toml is None else to_toml()
+    """The specification as TOML, or in words where its activation has no name."""
+    return repr(network) if network.activation.anonymous else network.to_toml()

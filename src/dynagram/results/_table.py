@@ -112,3 +112,12 @@ def short_widths(widths: Sequence[int]) -> str:
     runs = [(n, len(list(group))) for n, group in itertools.groupby(widths)]
     texts = [str(n) if count == 1 else f"{n} × {count}" for n, count in runs]
     return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "…", *texts[-2:]])
+
+
+def short_error(value: float, scale: float) -> str:
+    """An error for a table: below 1e-10 of `scale` it is rounding, which differs between machines.
+
+    >>> short_error(0.00123, 1.0), short_error(4e-16, 1.0), short_error(0.0, 0.0)
+    ('0.0012', 'rounding', 'rounding')
+    """
+    return short(value, 2) if value > 1e-10 * scale else "rounding"

@@ -142,7 +142,9 @@ class Tensors(Result):
             raise InvalidValueError("samples", list(samples), allowed)
 
         def cut(values: np.ndarray) -> np.ndarray:
-            return values[np.ix_(range(len(values)), *[index] * (values.ndim - 1))]
+            for axis in range(1, values.ndim):
+                values = np.take(values, index, axis=axis)
+            return values
 
         values = {name: cut(array) for name, array in self.values.items()}
         errors = {name: cut(array) for name, array in self.errors.items()}

@@ -9,10 +9,11 @@ from dynagram import (
     GradientFlow,
     Optax,
     Training,
-    exact_posterior,
     simulate,
     train,
 )
+from dynagram.ensembles import exact_posterior
+from dynagram.training import Posterior
 from frozen.cases.initial import residual
 from frozen.cases.samples import TEST_X, X, Y, plain
 from frozen.registry import SUMMED, case
@@ -106,8 +107,10 @@ def trained_members(kind, algorithm):
 
 @case(rtol=SUMMED)
 def posterior():
-    found = exact_posterior(
-        plain("tanh", (4, 12, 10, 1)), X, Y, TEST_X, members=1000, seed=7, noise=0.3
-    )
-    numbers = estimates(found, ("mean", "covariance", "log_evidence", "activation_shift"))
-    return numbers | {"effective size": np.array(found.effective_size)}
+    net, data = plain("tanh", (4, 12, 10, 1)), Data(X, Y, TEST_X)
+    found = exact_posterior(net, data, Posterior(0.3), members=1000, seed=7)
+    numbers = {}
+    for name in ("mean", "covariance", "log_evidence", "activation_shift"):
+        estimate = found.estimate(name)
+        numbers |= {name: estimate.value, f"error of {name}": estimate.standard_error}
+    return numbers | {"effective size": np.array(found.about["effective_size"])}

@@ -3,30 +3,24 @@
 import jax
 import numpy as np
 
-from dynagram import (
-    Data,
-    Model,
-    fields,
-    fixed_readout,
-    held_out_linearity,
-    measure,
-    target_linearity,
-    weight_spectrum,
-)
+from dynagram import Data, Model, measure
 from dynagram.networks._weights import assemble_model
 from dynagram.observables._collapse import collapse
 from dynagram.observables._imbalance import imbalance, imbalance_drift
 from dynagram.observables._signal import layer_signals, small_signal
+from dynagram.observables.fields import fields, fixed_readout
 from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     collective_kernel,
     conjugate_correlators,
     kernel_terms,
 )
+from dynagram.observables.gram import held_out_linearity, target_linearity
 from dynagram.observables.gram._agop import agop
 from dynagram.observables.gram._gram import feature_learning_residual, weight_gram
 from dynagram.observables.gram._surrogate import target_surrogate
 from dynagram.observables.gram._virtual_covariance import gram_law, stationarity, virtual_covariance
+from dynagram.observables.spectra import weight_spectrum
 from dynagram.observables.spectra._power_law import fit_power_law
 from dynagram.observables.tangents._ddntk import ddntk
 from dynagram.observables.tangents._dntk import dntk

@@ -1,44 +1,60 @@
 """Trained networks: infinite width, order 1/n, in time, one given network."""
 
+import math
+
 import jax
 import numpy as np
 
-from dynagram import infinite_training, predict_in_time, predict_trained
-from dynagram.theory.training._generalisation import expected_loss
-from dynagram.theory.training._interpolation import interpolate, robustness
-from dynagram.theory.training._linear_model import linear_model
-from dynagram.theory.training._losses import kernel_descent, kernel_flow
-from dynagram.theory.training._one_network import linearised_output, trained_output
-from dynagram.theory.training._sgd import stochastic_moments
+from dynagram.data import Data
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training import (
+    expected_loss,
+    interpolate,
+    kernel_descent,
+    kernel_flow,
+    robustness,
+    stochastic_moments,
+)
+from dynagram.theory.training._infinite import InfiniteTraining
+from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 from frozen.cases.samples import TEST_X, TEST_Y, X, Y, plain
-from frozen.registry import CANCELLING, SUMMED, case
+from frozen.registry import SUMMED, case
+from oracles.linear_model import linear_model
 
-PAIR = (X[:2], Y[:2], TEST_X[:1])
+DATA = Data(X, Y, TEST_X)
+PAIR = Data(X[:2], Y[:2], TEST_X[:1])
 WIDTHS = (4, 40, 40, 1)
-ALGORITHMS = {"gd": {"eta": 0.05}, "flow": {}, "two-step": {}}
+ALGORITHMS = {"gd": GradientDescent(0.05), "flow": GradientFlow(), "two-step": TwoStep()}
 
 
 def network(activation="tanh"):
     return plain(activation, WIDTHS)
 
 
-def how(algorithm):
-    return {"algorithm": algorithm, **ALGORITHMS[algorithm]}
+def how(algorithm, **options):
+    return Training(ALGORITHMS[algorithm], **options)
 
 
 @case(["tanh", "gelu", "relu"], ["gd", "flow"])
 def infinite(activation, algorithm):
-    training = infinite_training(network(activation), X, Y, TEST_X, **how(algorithm))
+    training = InfiniteTraining.of(network(activation), DATA, how(algorithm))
     numbers = {
         "eigenvalues": training.eigenvalues,
         "largest step": training.step_sizes.largest,
         "fastest step": training.step_sizes.fastest,
     }
-    unit = "steps" if algorithm == "gd" else "time"
-    for when in (0, 3, 40, None):
-        found = training.at(**({} if when is None else {unit: when}))
-        for name in ("mean", "covariance", "std", "train_mean", "train_covariance", "response"):
-            numbers[f"{name} at {when}"] = getattr(found, name)
+    moments = how(algorithm, record=[0, 3, 40])
+    outputs = predict_outputs(network(activation), DATA, moments, order="infinite")
+    for when, time in zip((0, 3, 40, None), moments.times, strict=True):
+        now = outputs.at(time)
+        numbers |= {
+            f"mean at {when}": now.mean,
+            f"covariance at {when}": now.kernel_infinite,
+            f"std at {when}": now.std,
+            f"train_mean at {when}": now.train.mean,
+            f"train_covariance at {when}": now.train.kernel_infinite,
+            f"response at {when}": training.at(math.inf if when is None else when).response[3:],
+        }
     return numbers
 
 
@@ -51,63 +67,63 @@ def parts(prediction):
 
 @case(["gd", "flow", "two-step"], rtol=CANCELLING)
 def end_of_training(algorithm):
-    return parts(predict_trained(network(), *PAIR, **how(algorithm)))
+    return parts(predict_outputs(network(), PAIR, how(algorithm)))
+
+
+def early(algorithm):
+    return how(algorithm, **({"steps": 12} if algorithm == "gd" else {"time": 0.6}))
 
 
 @case(["gd", "flow"], rtol=CANCELLING)
 def in_time(algorithm):
-    times = {"steps": 12} if algorithm == "gd" else {"time": 0.6}
-    found = predict_in_time(network(), *PAIR, **how(algorithm), **times)
+    found = predict_outputs(network(), PAIR, early(algorithm))
     numbers = {f"test {name}": value for name, value in parts(found.test).items()}
     return numbers | {f"train {name}": value for name, value in parts(found.train).items()}
 
 
 @case(rtol=CANCELLING)
 def end_and_regime():
-    found = predict_trained(network("gelu"), *PAIR, **how("gd"))
+    found = predict_outputs(network("gelu"), PAIR, how("gd"))
     return parts(found) | found.regime.numbers
 
 
 @case(rtol=CANCELLING)
 def two_outputs_and_duplicates():
     net = plain("tanh", (4, 40, 40, 2))
-    x, y = X[[0, 1, 0]], np.array([[0.7, 0.1], [-0.2, 0.3], [0.5, 0.2]])
-    found = predict_trained(net, x, y, TEST_X[:1], **how("gd"))
+    data = Data(X[[0, 1, 0]], [[0.7, 0.1], [-0.2, 0.3], [0.5, 0.2]], TEST_X[:1])
+    found = predict_outputs(net, data, how("gd"))
     return {"mean": found.mean, "covariance": found.covariance}
 
 
 @case()
 def losses_expected():
-    found = expected_loss(predict_trained(network(), *PAIR, **how("gd")), TEST_Y[:1])
+    found = expected_loss(predict_outputs(network(), PAIR, how("gd")), TEST_Y[:1])
     return {name: [loss.bias, loss.variance, loss.total] for name, loss in found.items()}
 
 
 @case(["gd", "flow"])
 def one_network(algorithm):
-    sets = (network().init(jax.random.key(3), dtype="float64"), X, Y, TEST_X)
-    times = {"steps": 12} if algorithm == "gd" else {"time": 0.6}
-    end = trained_output(*sets, **how(algorithm))
-    numbers = {"initial": end.initial, "end": end.output} | {
-        f"end {k}": v for k, v in end.parts.items()
-    }
-    early = trained_output(*sets, **how(algorithm), **times)
-    numbers |= {"early": early.output} | {f"early {k}": v for k, v in early.parts.items()}
-    numbers["linearised end"] = linearised_output(*sets, **how(algorithm))
-    numbers["linearised early"] = linearised_output(*sets, **how(algorithm), **times)
+    model = network().init(jax.random.key(3), dtype="float64")
+    end = predict_outputs(model, DATA, how(algorithm))
+    now = predict_outputs(model, DATA, early(algorithm))
+    numbers = {"initial": model(TEST_X), "end": end.mean, "early": now.mean}
+    for label, outputs in (("end", end), ("early", now)):
+        numbers |= {f"{label} {k}": v / outputs.width for k, v in outputs.mean_parts.items()}
+        linearised = predict_outputs(model, DATA, outputs.how, order="infinite")
+        numbers[f"linearised {label}"] = linearised.mean
     return numbers
 
 
 @case()
 def one_linear_model():
-    drawn = network().init(jax.random.key(3), dtype="float64")
-    found = linear_model(drawn, X, Y, eta=0.05, steps=12)
+    model = network().init(jax.random.key(3), dtype="float64")
+    found = linear_model(model, Data(X, Y), how("gd", steps=12))
     return {"outputs": found.outputs(TEST_X), "distances": found.distances()}
 
 
 @case()
 def stochastic():
-    kernel = infinite_training(network(), X, Y, TEST_X, algorithm="flow")
-    found = stochastic_moments(kernel, eta=0.05, batch=1, steps=9)
+    found = stochastic_moments(network(), DATA, how("gd", batch=1, steps=9))
     names = ("mean", "covariance", "batch_covariance", "training_loss")
     return {name: getattr(found, name) for name in names}
 
@@ -117,16 +133,19 @@ def kernel_losses(loss):
     Theta = np.array([[1.0, 0.3, 0.2], [0.3, 1.1, -0.1], [0.2, -0.1, 0.8]])
     initial = np.array([[0.1, -0.2], [0.3, 0.0], [0.2, 0.4]])
     targets = np.array([[0.9, 0.1], [0.2, 0.8]])
+    # Recorded for sums over the two samples: the cross-entropy is their mean.
+    name, samples = ("half-sum", 1) if loss == "mse" else (loss, 2)
+    times, eta = [0.5 * samples, 2.0 * samples], 0.3 * samples
     return {
-        "flow": kernel_flow(Theta, initial, targets, [0.5, 2.0], loss=loss),
-        "descent": kernel_descent(Theta, initial, targets, eta=0.3, steps=7, loss=loss),
+        "flow": kernel_flow(Theta, initial, targets, times, loss=name),
+        "descent": kernel_descent(Theta, initial, targets, eta=eta, steps=7, loss=name),
     }
 
 
 @case(["tanh", "relu"])
 def between_inputs(activation):
     net = network(activation)
-    line = interpolate(net, X[:2], Y[:2], np.array([-0.5, 0.25, 0.5, 2.0]))
-    far = robustness(net, X, TEST_X)
+    line = interpolate(net, Data(X[:2], Y[:2]), np.array([-0.5, 0.25, 0.5, 2.0]))
+    far = robustness(net, X[0], TEST_X[0])
     numbers = {name: getattr(line, name) for name in ("mean", "std", "straight", "curvature")}
     return numbers | {"robustness": [far.response, far.variance]}

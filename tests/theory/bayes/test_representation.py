@@ -7,12 +7,14 @@ import pytest
 
 from dynagram._pairs import pairs_to_matrix
 from dynagram.activations import activation
+from dynagram.data import Data
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.networks import MLP
 from dynagram.theory._predict import predict
 from dynagram.theory.bayes import association, conditional_metric, representation_shift
 from dynagram.theory.bayes._representation import pulled_back
 from dynagram.theory.statistics._correlators import MetricCumulants, metric_cumulants
+from dynagram.training import Posterior
 
 X = 1.3 * np.array([[1.0, 0.4, -0.3], [0.2, -1.1, 0.7], [0.9, -0.2, 0.5]])
 Y = np.array([[0.9, 0.3], [-0.5, 1.1]])
@@ -27,7 +29,7 @@ VECTORS = {
 @pytest.mark.parametrize("hidden", VECTORS)
 def test_eight_digit_vectors(hidden):
     network = MLP([3, *hidden, 2], "sin", C_b=0.1, C_W=1.6)
-    found = representation_shift(network, X[:2], Y, X[2:])
+    found = representation_shift(network, Data(X[:2], Y, X[2:]), Posterior())
     expected = pairs_to_matrix(np.array(VECTORS[hidden]))
     np.testing.assert_allclose(found.activations[-1], expected, rtol=0, atol=6e-9)
     np.testing.assert_allclose(found.activation_shift[-1], expected / 7, rtol=0, atol=2e-9)
@@ -40,7 +42,7 @@ def test_eight_digit_vectors(hidden):
 
 def test_noise_and_larger_targets():
     network = MLP([3, 7, 2], "sin", C_b=0.1, C_W=1.6)
-    found = representation_shift(network, X[:2], 2 * Y, X[2:], noise=0.3)
+    found = representation_shift(network, Data(X[:2], 2 * Y, X[2:]), Posterior(0.3))
     expected = np.array([0.1129, -0.1550, -0.0194, 0.2627, 0.0382, 0.0001])
     np.testing.assert_allclose(found.activations[0], pairs_to_matrix(expected), atol=6e-5)
 
@@ -49,7 +51,7 @@ def test_noise_and_larger_targets():
 def test_deep_relu(depth):
     """K = 1, Y = 3: 5ℓ/2 per layer for activations; z² of one neuron moves by 2 + V."""
     network, x = MLP([1, *[9] * (depth - 1), 1], "relu", 0.0, 2.0), np.sqrt([[0.5]])
-    found = representation_shift(network, x, np.sqrt([[3.0]]))
+    found = representation_shift(network, Data(x, np.sqrt([[3.0]])), Posterior())
     layers = np.arange(1.0, depth)
     np.testing.assert_allclose(found.activations.ravel(), 2.5 * layers, rtol=1e-9)
     np.testing.assert_allclose(found.preactivations.ravel(), 2.0 + 5.0 * (layers - 1), rtol=1e-9)
@@ -60,7 +62,7 @@ def test_deep_relu(depth):
 def test_neurons_of_a_linear_network_move_like_their_average():
     """σ = z: the shift of one neuron's product is that of the average over neurons."""
     network = MLP([3, 12, 8, 20, 2], "linear", [0.1, 0.2, 0.0, 0.3], [1.1, 0.9, 1.2, 0.8])
-    found = representation_shift(network, X[:2], Y, X[2:])
+    found = representation_shift(network, Data(X[:2], Y, X[2:]), Posterior())
     np.testing.assert_allclose(found.preactivations, found.activations, rtol=1e-9)
     assert np.min(np.abs(found.activations)) > 1e-3
 
@@ -69,7 +71,7 @@ def test_typical_targets_move_nothing():
     """Σ_i y_i y_i = n_L K: the targets look like the prior."""
     network = MLP([3, 20, 20, 2], "tanh", 0.1, 1.3)
     root = np.linalg.cholesky(predict(network, X[:2], ("K",))["K"][-1])
-    found = representation_shift(network, X[:2], np.sqrt(2.0) * root)
+    found = representation_shift(network, Data(X[:2], np.sqrt(2.0) * root), Posterior())
     np.testing.assert_allclose(found.activations, 0.0, atol=1e-12)
 
 

@@ -9,7 +9,6 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
-    exact_metric_moments,
     fit_offset,
     kernel_law,
     metric_law,
@@ -267,17 +266,6 @@ def test_semi_critical_law():
     assert V[0] / K[0] ** 2 / 1e6 == pytest.approx(5 / 3, rel=1e-5)
 
 
-def test_exact_moments():
-    """ReLU, n = 100: Var = [(1 + 5/n)^{ℓ−1} − 1]K², no correction to the mean."""
-    moments = exact_metric_moments("relu", 1.0, (10, *(100,) * 7, 1), C_W=2.0)
-    np.testing.assert_allclose(moments[:, 0], 1.0, rtol=1e-14)
-    spread = 100 * (moments[:, 1] - 1)
-    np.testing.assert_allclose(spread[[1, 2, 4, 7]], [5, 10.25, 21.5506, 40.71], atol=5e-3)
-    # linear: c_6 = 1 + 6/n + 8/n² (3.42)
-    third = exact_metric_moments("linear", 2.0, (3, 7, 1), C_W=1.0)[1, 2]
-    assert third == pytest.approx(8 * (1 + 6 / 7 + 8 / 49), rel=1e-14)
-
-
 def test_laws_refuse_other_classes():
     layers = np.array([10.0])
     for law in (kernel_law, vertex_law, metric_law):
@@ -289,8 +277,6 @@ def test_laws_refuse_other_classes():
         fit_offset(critical_initialisation("tanh"), 5.0, 1e-3)
     with pytest.raises(InvalidValueError, match="expected a scale-invariant activation"):
         semi_critical_law("tanh", 1.0, 0.1, layers)
-    with pytest.raises(InvalidValueError, match="widths"):
-        exact_metric_moments("relu", 1.0, (3,), C_W=1.0)
 
 
 def test_law_without_a_logarithm():

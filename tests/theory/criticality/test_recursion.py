@@ -10,11 +10,11 @@ from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
-    exact_metric_moments,
     mean_square,
     single_input,
     small_separation,
 )
+from dynagram.theory.statistics._exact import exact_metric
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "golden" / "criticality_classes.json").read_text("utf-8")
@@ -77,9 +77,10 @@ def test_expansion_of_the_exact_finite_width_law(name):
     left = []
     for scale in (40, 80):
         widths = tuple(int(n) for n in scale * shape)
-        exact = exact_metric_moments(name, 0.7, widths, C_W=C_W)
-        mean, second, third = exact.T
-        flow = single_input(MLP(widths, name, C_b=0.0, C_W=C_W), 0.7, next_order=True)
+        net = MLP(widths, name, C_b=0.0, C_W=C_W)
+        x = np.full((1, widths[0]), np.sqrt(0.7 / C_W))
+        mean, second, third = exact_metric(net, x, 3).moments[:, 0].T
+        flow = single_input(net, 0.7, next_order=True)
         assert flow.six_point is not None
         assert flow.V1 is not None
         np.testing.assert_allclose(flow.K, mean, rtol=1e-13)

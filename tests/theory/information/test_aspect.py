@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.criticality import exact_metric_moments, single_input
+from dynagram.theory.criticality import single_input
 from dynagram.theory.information import (
     complexity_count,
     equal_norm_information,
@@ -24,6 +24,7 @@ from dynagram.theory.information import (
     truncated_information,
 )
 from dynagram.theory.skips import residual_flow
+from dynagram.theory.statistics._exact import exact_metric
 
 OUTPUTS = (2, 10, 100, 1000)
 TABLE = {
@@ -119,12 +120,13 @@ def test_closed_form_of_the_printed_skip():
 )
 def test_information_between_neurons_of_a_residual_layer(skip, whole, vertex):
     """n²I of two neurons in layer 2; quadrature gave 1.7615 and 0.4205, V alone is not enough."""
-    flow = residual_flow("relu", 1.0, 3, C_b=0.0, C_W=2 * (1 - skip**2), skip=skip)
+    flow = residual_flow(MLP([1] * 4, "relu", 0.0, 2 * (1 - skip**2), skip=skip), 1.0)
     found = residual_information(flow, fan_in=10, first=1, second=1)
     assert 100 * found[1] == pytest.approx(whole, abs=6e-5)
     assert flow.V[1] ** 2 / 8 == pytest.approx(vertex, abs=6e-5)
     assert found[0] == 0.0
-    printed = residual_flow("relu", 1.0, 3, C_b=0.0, C_W=1.5, skip=0.5, vertex="published")
+    net = MLP([1] * 4, "relu", 0.0, 1.5, skip=0.5)
+    printed = residual_flow(net, 1.0, vertex="published")
     with pytest.raises(DynagramError, match="corrected flow is needed"):
         residual_information(printed, fan_in=10, first=1, second=1)
 
@@ -154,7 +156,7 @@ def test_two_neurons_of_a_residual_layer_by_quadrature():
     np.testing.assert_allclose(alone, q, atol=1e-9)
     measure = np.outer(q, q) * (t[1] - t[0]) ** 2
     information = 0.5 * float(np.sum(measure * shift**2))
-    flow = residual_flow("relu", 1.0, 3, C_b=0.0, C_W=C_W, skip=skip)
+    flow = residual_flow(MLP([1] * 4, "relu", 0.0, C_W, skip=skip), 1.0)
     wanted = residual_information(flow, fan_in=n, first=1, second=1)[1]
     assert information == pytest.approx(wanted, rel=2e-3)
     assert float(np.sum(measure * shift * np.outer(he2, he2))) == pytest.approx(
@@ -167,7 +169,8 @@ def test_six_point_vertex_and_counts():
     flow = single_input(MLP([1] * 6, "relu", C_b=0.0, C_W=2.0), 1.0, next_order=True)
     assert pytest.approx([0, 44, 238, 582, 1076], rel=1e-9) == flow.six_point
     n = 64
-    m1, m2, m3 = exact_metric_moments("relu", 1.0, (3, n, n, n, n, 1), C_W=2.0).T
+    net = MLP([3, n, n, n, n, 1], "relu", C_b=0.0, C_W=2.0)
+    m1, m2, m3 = exact_metric(net, np.full((1, 3), np.sqrt(0.5)), 3).moments[:, 0].T
     third = n**2 * (m3 - 3 * m2 * m1 + 2 * m1**3)
     assert third == pytest.approx([0, 44, 259.10, 699.76, 1434.77], abs=6e-3)
     count = complexity_count(20, train=12, outputs=3)

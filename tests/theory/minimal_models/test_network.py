@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Model
 from dynagram.observables.tangents import ntk
@@ -65,7 +66,7 @@ def test_wiring_of_a_network_expanded_by_hand():
         errors.append(np.max(np.abs(weak.outputs(descend(weak, missing, eta=eta).W) - result)[4:]))
     assert errors[0] / errors[1] == pytest.approx(4.0, abs=0.3)
 
-    full = network_prediction(Model(NETWORK, params), X[:2], Y, X[2:], eta=eta)
+    full = network_prediction(Model(NETWORK, params), Data(X[:2], Y, X[2:]), eta=eta)
     expected = nearly_kernel_prediction(
         model.kernel, model.meta_kernel, missing, solution="gd", eta=eta
     )
@@ -74,7 +75,7 @@ def test_wiring_of_a_network_expanded_by_hand():
     identity = np.einsum("ab,ij->aibj", np.eye(2), np.eye(2))
     np.testing.assert_allclose(full.response[:2], identity, atol=1e-9)
     moved = Y + np.array([[0.0, 1e-4], [0.0, 0.0]])
-    other = network_prediction(Model(NETWORK, params), X[:2], moved, X[2:], eta=eta)
+    other = network_prediction(Model(NETWORK, params), Data(X[:2], moved, X[2:]), eta=eta)
     slope = (other.outputs - full.outputs)[2] / 1e-4
     np.testing.assert_allclose(slope, full.response[2, :, 0, 1], rtol=1e-3)
     assert full.wiring[2, 0, 0, 1] == full.response[2, 0, 0, 1] != 0.0
@@ -87,7 +88,7 @@ def test_wiring_of_a_network_expanded_by_hand():
 )
 def test_mean_ntk_change_of_the_reference(name, expected):
     network = MLP([3, 8, 2], name, [0.2, 0.1], [1.3, 1.5], [0.7, 0.4], [0.9, 1.1])
-    found = first_step(network, X[:2], np.zeros((2, 2)), eta=0.1)
+    found = first_step(network, Data(X[:2], np.zeros((2, 2))), eta=0.1)
     change = found.ntk_change[[0, 0, 1], [0, 1, 1]] / 0.1
     np.testing.assert_allclose(change, expected, atol=6e-5)
 
@@ -129,7 +130,7 @@ def test_first_step_of_real_networks():
     targets = jnp.asarray(3 * Y)
     rows = measured_step(network, X, targets, eta, jax.random.split(jax.random.key(2), members))
     estimate = Moments.from_samples(np.asarray(rows), order=1).mean()
-    theory = first_step(network, X[:2], 3 * Y, X[2:], eta=eta)
+    theory = first_step(network, Data(X[:2], 3 * Y, X[2:]), eta=eta)
     parts = (theory.ntk_change, theory.output_bend, theory.feature_mean, theory.feature_square)
     prediction = np.concatenate([part.ravel() for part in parts])
     slack = np.zeros(27)
@@ -149,11 +150,11 @@ def _hyper():
 
 def test_nothing_moves_at_infinite_width_and_kinks_are_refused():
     sizes = [
-        first_step(MLP([3, n, 2], *_hyper()), X[:2], Y, eta=0.1).relative_ntk_change
+        first_step(MLP([3, n, 2], *_hyper()), Data(X[:2], Y), eta=0.1).relative_ntk_change
         for n in (100, 200)
     ]
     assert sizes[0] / sizes[1] == pytest.approx(2.0, rel=1e-9)
     with pytest.raises(InvalidValueError, match="kink"):
-        first_step(MLP([3, 9, 2], "relu", 0.0, 2.0), X[:2], Y, eta=0.1)
+        first_step(MLP([3, 9, 2], "relu", 0.0, 2.0), Data(X[:2], Y), eta=0.1)
     with pytest.raises(InvalidValueError, match="eta = 0.0"):
-        first_step(NETWORK, X[:2], Y, eta=0.0)
+        first_step(NETWORK, Data(X[:2], Y), eta=0.0)

@@ -10,7 +10,7 @@ from dynagram.errors import DynagramError
 from dynagram.networks import MLP, Architecture, Model
 from dynagram.theory.saddle._forecast import forecast
 from dynagram.training import GradientDescent, GradientFlow, Optax, Training
-from dynagram_experiments._plateau_training import draw_plateau, measured_escape
+from dynagram_experiments.saddle._plateaus import draw_plateau, measured_escape
 
 RATE = 0.05  # of ½ mean |f − y|², so half of it for one output and the loss "mean"
 

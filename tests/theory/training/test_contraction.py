@@ -12,14 +12,15 @@ import itertools
 import numpy as np
 import pytest
 
-from dynagram.theory.training._algorithms import Algorithm
 from dynagram.theory.training._contraction import Slots, cubic_coefficients, linear_coefficients
+from dynagram.theory.training._corrections import parts_on_samples, row_projectors
 from dynagram.theory.training._covariance import covariance_parts
 from dynagram.theory.training._decay import Decay
-from dynagram.theory.training._eigenbasis import Frame
-from dynagram.theory.training._in_time import parts_in_time, projectors_of_all_rows
+from dynagram.theory.training._eigenbasis import Eigenbasis
+from dynagram.theory.training._infinite import InfiniteTraining
 from dynagram.theory.training._mean import mean_parts
-from dynagram.theory.training._projectors import projectors
+from dynagram.theory.training._projectors import end_projectors
+from dynagram.training import GradientFlow, Training
 
 TRAIN, TEST, OUTPUTS = 3, 2, 2
 N = TRAIN + TEST
@@ -93,7 +94,7 @@ def correlators(t):
     }  # fmt: skip
 
 
-def brute_force(algorithm):
+def brute_force(decay):
     """Mean and covariance coefficients from the per-network formula."""
     E = correlators(TENSORS)
     keep = np.concatenate([[i * N + a for a in range(TRAIN)] for i in range(OUTPUTS)])
@@ -104,7 +105,7 @@ def brute_force(algorithm):
     M = np.kron(d, bracket)
     h, vectors = np.linalg.eigh(THETA[:TRAIN, :TRAIN])
     V = np.kron(d, vectors)
-    z = projectors(h, algorithm)
+    z = end_projectors(h, decay)
 
     def dense(scalars):
         index = np.tile(np.arange(TRAIN), OUTPUTS)
@@ -175,41 +176,41 @@ def brute_force(algorithm):
     return mean, covariance
 
 
+FLOW = Decay.flow(np.inf)
+
+
 @pytest.mark.parametrize(
-    "algorithm", [Algorithm("gd", 0.3), Algorithm("flow"), Algorithm("two-step")], ids=str
+    "decay",
+    [Decay.descent(0.3, np.inf), FLOW, Decay(0.0, 0, np.inf, leaps=True)],
+    ids=["gd", "flow", "two-step"],
 )
-def test_against_brute_force(algorithm):
-    mean, covariance = brute_force(algorithm)
-    frame = Frame.of(THETA, np.ones(TRAIN))
-    z, slots = projectors(frame.h, algorithm), Slots.of(TENSORS, frame)
-    linear = linear_coefficients(slots, z, OUTPUTS)
-    cubic = cubic_coefficients(slots, z)
-    y, kernel = frame.basis @ Y, frame.turn(K)
-    found = mean_parts(slots, z, y, kernel[:TRAIN, :TRAIN], linear, cubic)
+def test_against_brute_force(decay):
+    mean, covariance = brute_force(decay)
+    frame = Eigenbasis.of(THETA, np.ones(TRAIN))
+    z, slots, test = row_projectors(frame, decay), Slots.of(TENSORS, frame), slice(TRAIN, None)
+    found, parts = parts_on_samples(slots, decay, z, frame.basis @ Y, frame.turn(K))
     for name, expected in mean.items():
         expected = expected.reshape(OUTPUTS, TEST).T
-        np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-9, err_msg=name)
-    parts = covariance_parts(slots, z, y, kernel, linear, cubic)
+        np.testing.assert_allclose(found[name][test], expected, rtol=1e-9, atol=1e-9, err_msg=name)
+        assert not np.any(found[name][:TRAIN])
     for name, expected in covariance.items():
         expected = expected.reshape(OUTPUTS, TEST, OUTPUTS, TEST).transpose(1, 0, 3, 2)
-        np.testing.assert_allclose(parts[name], expected, rtol=1e-9, atol=1e-9, err_msg=name)
+        part = parts[name][test, :, test]
+        np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9, err_msg=name)
+        assert not np.any(parts[name][:TRAIN])
 
 
 def test_shifted_means_are_those_of_the_infinite_width_formulas():
     """The parts "H1": first derivatives of (10.40), (10.41) along G^{1} and H^{1}."""
-    from dynagram.theory.training._infinite import KernelTraining
 
     def at(step):
-        kernel = KernelTraining(
-            THETA + step * TENSORS["H1"], K + step * TENSORS["G1"], Y, np.ones(TRAIN),
-            Algorithm("flow"),
-        )  # fmt: skip
-        found = kernel.at()
-        return found.mean, found.covariance
+        shifted = THETA + step * TENSORS["H1"], K + step * TENSORS["G1"]
+        end = InfiniteTraining(*shifted, Y, np.ones(TRAIN), Training(GradientFlow())).at()
+        return end.mean[TRAIN:], end.kernel[TRAIN:, TRAIN:]
 
     step = 1e-4
-    frame = Frame.of(THETA, np.ones(TRAIN))
-    z, slots = projectors(frame.h, Algorithm("flow")), Slots.of(TENSORS, frame)
+    frame = Eigenbasis.of(THETA, np.ones(TRAIN))
+    z, slots = end_projectors(frame.h, FLOW), Slots.of(TENSORS, frame)
     linear, cubic = linear_coefficients(slots, z, OUTPUTS), cubic_coefficients(slots, z)
     y, kernel = frame.basis @ Y, frame.turn(K)
     mean = mean_parts(slots, z, y, kernel[:TRAIN, :TRAIN], linear, cubic)["H1"]
@@ -321,9 +322,10 @@ def expanded(eta, steps):
 @pytest.mark.parametrize(("eta", "steps"), [(0.3, 1), (0.2, 4)])
 def test_finite_times_against_the_equations_of_motion(eta, steps):
     mean, covariance = expanded(eta, steps)
-    frame, decay = Frame.of(few(THETA), np.ones(2)), Decay.descent(eta, steps)
-    z, y = projectors_of_all_rows(frame, decay), frame.basis @ Y[FEW[:-1]]
-    means, covariances = parts_in_time(SMALL, frame, z, y, frame.turn(few(K)))
+    frame, decay = Eigenbasis.of(few(THETA), np.ones(2)), Decay.descent(eta, steps)
+    z, y = row_projectors(frame, decay), frame.basis @ Y[FEW[:-1]]
+    slots = Slots.of(SMALL, frame)
+    means, covariances = parts_on_samples(slots, decay, z, y, frame.turn(few(K)))
     assert set(means) == set(mean)
     for name, values in mean.items():
         expected = values.reshape(OUTPUTS, -1).T

@@ -3,17 +3,20 @@
 import numpy as np
 import pytest
 
+from dynagram.data import Data
+from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._finite import predict_trained
-from dynagram.theory.training._generalisation import (
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training import (
     expected_cross_entropy,
     expected_loss,
-    infinite_loss,
+    interpolate,
+    robustness,
 )
-from dynagram.theory.training._infinite import infinite_training
-from dynagram.theory.training._interpolation import interpolate, robustness
+from dynagram.training import GradientFlow, Training
 
+FLOW = Training(GradientFlow())
 NET = MLP([3, 200, 2], "tanh", C_b=0.1, C_W=1.3)
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y = np.array([[0.9, -0.45], [-0.6, 0.7]])
@@ -22,10 +25,14 @@ T_Y = np.array([[0.3, 0.2], [-0.1, 0.6]])
 
 
 def test_expected_loss_is_that_of_the_gaussian_it_describes():
-    found = predict_trained(NET, X, Y, T, algorithm="flow")
+    found = predict_outputs(NET, Data(X, Y, T), FLOW)
     losses = expected_loss(found, T_Y)
-    limit = infinite_training(NET, X, Y, T, algorithm="flow").at()
-    assert infinite_loss(limit, T_Y).total == pytest.approx(losses["∞"].total, rel=1e-12)
+    limit = predict_outputs(NET, Data(X, Y, T), FLOW, order="infinite")
+    alone = expected_loss(limit, T_Y)
+    assert list(alone) == ["∞"]
+    assert alone["∞"].total == pytest.approx(losses["∞"].total, rel=1e-12)
+    plain = 0.5 * np.sum((limit.mean - T_Y) ** 2) + np.trace(limit.kernel_infinite)  # two outputs
+    assert alone["∞"].total == pytest.approx(plain, rel=1e-12)
     # At this width the second-order terms in 1/n are what is left.
     exact = 0.5 * np.sum((found.mean - T_Y) ** 2 + np.einsum("titi->ti", found.covariance))
     left = 0.5 * np.sum((found.mean_correction / 200) ** 2)
@@ -64,8 +71,9 @@ def test_interpolation():
     angle = 0.04
     x = np.array([[np.cos(k * angle), np.sin(k * angle), 0.2] for k in (1, -1)])
     y = np.array([[1.0, 0.3], [0.96, 0.31]])  # a smooth target: it differs by O(δ)
-    found = interpolate(NET, x, y, s)
-    direct = infinite_training(NET, x, y, x[0] + s[:, None] * (x[1] - x[0]), algorithm="flow").at()
+    found = interpolate(NET, Data(x, y), s)
+    line = Data(x, y, x[0] + s[:, None] * (x[1] - x[0]))
+    direct = predict_outputs(NET, line, FLOW, order="infinite")
     np.testing.assert_allclose(found.mean, direct.mean, rtol=1e-12)
     np.testing.assert_allclose(found.mean[[1, 4]], y, rtol=1e-9)
     np.testing.assert_allclose(found.std[[1, 4]], 0.0, atol=1e-6)
@@ -76,5 +84,7 @@ def test_interpolation():
     np.testing.assert_allclose((bent + bent[::-1]) / 2, bend, rtol=0.02, atol=1e-9)
     # A linear network draws the straight line (10.104).
     line = MLP([3, 20, 2], "linear", C_b=0.1, C_W=1.0)
-    found = interpolate(line, x, y, s)
+    found = interpolate(line, Data(x, y), s)
     np.testing.assert_allclose(found.mean, found.straight, rtol=1e-8)
+    with pytest.raises(InvalidValueError, match="two different samples expected"):
+        interpolate(line, Data(x[[0, 0]], y), s)

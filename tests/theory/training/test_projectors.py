@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dynagram.theory.training._algorithms import Algorithm
-from dynagram.theory.training._projectors import inverting_tensors, projectors
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._projectors import end_projectors, inverting_tensors
 
 RNG = np.random.default_rng(0)
 ROOT = RNG.normal(size=(2, 2))
@@ -64,7 +64,7 @@ def test_inverting_tensors_are_the_printed_ones(eta):
 def test_gradient_descent_projectors(eta):
     """(∞.142)-(∞.147) with the index orders as printed; Z_B and Z_IB up to their symmetry."""
     X2, X3, Y1, Y2, Y3, Y4 = dense(eta)
-    found = projectors(h, Algorithm("gd", eta) if eta else Algorithm("flow"))
+    found = end_projectors(h, Decay(eta, 0, np.inf))
     Z_B = Y2 + eta / 2 * X2
     Z_IB = -Y3 - eta / 2 * Y4 - eta / 2 * Y1 - eta**2 / 6 * X3
     Z_IIB = -Y3 - np.einsum("jikmln->ijklmn", Y3) - np.einsum("ikjlnm->ijklmn", Y3)
@@ -91,7 +91,7 @@ def test_gradient_descent_projectors(eta):
 def test_one_training_sample(x):
     """Closed forms in x = ηh, docs/derivations/trained-outputs.md, below (D1.9)."""
     one = 1.3
-    found = projectors(np.array([one]), Algorithm("gd", x / one))
+    found = end_projectors(np.array([one]), Decay.descent(x / one, np.inf))
     cubic = 3 - 3 * x + x**2
     expected = {
         "Z_A": (1 - x) / (one**2 * (2 - x)),
@@ -106,7 +106,7 @@ def test_one_training_sample(x):
 
 
 def test_gradient_descent_at_the_inverse_eigenvalue_is_the_two_step_algorithm():
-    descent = projectors(np.array([0.8]), Algorithm("gd", 1 / 0.8))
-    leap = projectors(np.array([0.8]), Algorithm("two-step"))
+    descent = end_projectors(np.array([0.8]), Decay.descent(1 / 0.8, np.inf))
+    leap = end_projectors(np.array([0.8]), Decay(0.0, 0, np.inf, leaps=True))
     for name in ("Z_A", "Z_B", "Z_IA", "Z_IB", "Z_IIA", "Z_IIB"):
         np.testing.assert_allclose(getattr(descent, name), getattr(leap, name), atol=1e-15)

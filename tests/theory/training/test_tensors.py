@@ -5,9 +5,10 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
+from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
 from dynagram.theory.training import _tensors as tensors
-from dynagram.theory.training._tensors import NEEDED, output_tensors
+from dynagram.theory.training._tensors import NEEDED, modes_for, output_tensors
 
 NETWORK = MLP([2, 8, 1], "tanh", C_b=0.1, C_W=1.2)
 
@@ -27,12 +28,12 @@ def _inputs(samples):
 def test_what_does_not_fit_is_refused_at_once(monkeypatch, samples, memory, message):
     monkeypatch.setattr(tensors, "memory_limit", lambda: memory)
     with pytest.raises(InvalidValueError, match=message):
-        output_tensors(NETWORK, _inputs(samples), accuracy=0.1, seed=0)
+        modes_for(samples)
 
 
 def test_repeated_inputs_are_written_out():
     x = _inputs(3)[[0, 1, 0, 2]]
-    found = output_tensors(NETWORK, x, accuracy=1e-6, seed=0).mode(0)
+    found = output_tensors(NETWORK, x, frozen_kernels(NETWORK, x), accuracy=1e-6, seed=0).mode(0)
     expected = predict(NETWORK, x, NEEDED, accuracy=1e-6)
     assert sorted(found) == sorted(NEEDED)
     assert len(found) == len(NEEDED)

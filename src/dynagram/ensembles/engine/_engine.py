@@ -12,28 +12,22 @@ import contextlib
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from dynagram.ensembles._jobs import FailedMember, Job, JobClass, Packed, join, unpack
+from dynagram.ensembles._jobs import FailedMember, Job, JobClass, Packed, join
+from dynagram.ensembles.engine._combined import LARGEST_ENSEMBLE, Combined, Goal
 from dynagram.ensembles.engine._executors import check_executor, open_workers
 from dynagram.ensembles.engine._interrupts import interrupts
 from dynagram.ensembles.engine._outcome import Outcome
-from dynagram.ensembles.engine._progress import Progress, WorstError, worst_relative_error
+from dynagram.ensembles.engine._progress import Progress, worst_relative_error
 from dynagram.ensembles.engine._schedule import Schedule
 from dynagram.ensembles.store._durable import RunError
 from dynagram.ensembles.store._members import StoredMembers
 from dynagram.ensembles.store._records import DamagedChunkError
 from dynagram.ensembles.store._store import RunStore
-from dynagram.errors import AccuracyError, InvalidTypeError, InvalidValueError
-from dynagram.results._estimate import BATCHES, Moments
-
-# Members are numbered by 32-bit integers, which is what random keys are folded with.
-LARGEST_ENSEMBLE = 2**32 - 1
-# Fewer give standard errors that are too uncertain to stop on.
-_FEWEST_MEMBERS = 2 * BATCHES
+from dynagram.errors import InvalidTypeError, InvalidValueError
 
 
 def run_job(
@@ -75,7 +69,7 @@ def run_job(
     """
     check_executor(executor)
     _check_request(members, until_error, retries, failures)
-    goal = _Goal(job, members, until_error)
+    goal = Goal(job, members, until_error)
     with contextlib.ExitStack() as stack:
         store = None
         if folder is not None:
@@ -136,20 +130,20 @@ def read_job(folder: str | Path, *, job_class: JobClass | None = None) -> Outcom
     **Returns:** an `Outcome`. Raises `DamagedChunkError` where a chunk does not match its record.
     """
     store = RunStore.open(Path(folder))
-    sofar = _Sofar(_goal_of(store, job_class), keep_arrays=False)
+    combined = Combined(_goal_of(store, job_class), keep_arrays=False)
     for chunk, number in enumerate(store.chunks()):
         if number != chunk:
             break
         record, packed = store.load(chunk)
-        sofar.add(record.size, packed, record.failed)
-    if sofar.members == 0:
+        combined.add(record.size, packed, record.failed)
+    if combined.members == 0:
         raise RunError(f"{folder} holds no finished chunk yet")
-    return _outcome(sofar, store, complete=store.is_complete(sofar.members))
+    return _outcome(combined, store, complete=store.is_complete(combined.members))
 
 
-def _goal_of(store: RunStore, job_class: JobClass | None) -> _Goal:
+def _goal_of(store: RunStore, job_class: JobClass | None) -> Goal:
     request = store.run.get("members"), store.run.get("until_error")
-    return _Goal(store.job(job_class), *request)
+    return Goal(store.job(job_class), *request)
 
 
 def _check_request(
@@ -170,97 +164,15 @@ def _check_request(
         raise InvalidValueError("until_error", until_error, "expected a fraction, such as 1e-3")
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """The chunks of a run, and when it is over."""
-
-    job: Job
-    members: int | None
-    until_error: float | None
-
-    @property
-    def limit(self) -> int:
-        return LARGEST_ENSEMBLE if self.members is None else self.members
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.limit // self.job.chunk_members)
-
-    def span(self, chunk: int) -> tuple[int, int]:
-        """The first member of a chunk and their number."""
-        first = chunk * self.job.chunk_members
-        return first, min(self.job.chunk_members, self.limit - first)
-
-
-@dataclass
-class _Sofar:
-    """The chunks 0, …, `chunks` − 1 combined."""
-
-    goal: _Goal
-    keep_arrays: bool
-    chunks: int = 0
-    members: int = 0
-    failed: list[FailedMember] = field(default_factory=list)
-    moments: dict[str, Moments] = field(default_factory=dict)
-    pieces: dict[int, Packed] = field(default_factory=dict)  # arrays by first member
-
-    def add(self, size: int, packed: Packed, failed: tuple[FailedMember, ...]) -> None:
-        arrays: Packed = {}
-        for name, value in unpack(packed).items():
-            if isinstance(value, Moments):
-                mine = self.moments.get(name)
-                self.moments[name] = value if mine is None else mine.merge(value)
-            else:
-                arrays[name] = value
-        if self.keep_arrays:
-            self.pieces[self.members] = arrays
-        self.failed.extend(failed)
-        self.chunks += 1
-        self.members += size
-
-    def worst(self) -> WorstError | None:
-        if not self.moments:
-            return None
-        if self.members - len(self.failed) < _FEWEST_MEMBERS:
-            return WorstError("", np.inf)
-        job = self.goal.job
-        return worst_relative_error(job.estimates(self.moments), job.dims())
-
-    def progress(self) -> Progress:
-        return Progress(
-            self.members, self.goal.members, self.goal.until_error, len(self.failed), self.worst
-        )
-
-    def finished(self, progress: Progress) -> bool:
-        """Whether the goal is reached; judged after every chunk, in order, so the same always."""
-        if self.chunks >= self.goal.chunks:
-            return True
-        target = self.goal.until_error
-        if target is None:
-            return False
-        worst = progress.worst
-        if worst is None:
-            raise InvalidValueError("until_error", target, "this job makes no estimates")
-        if worst.value <= target:
-            return True
-        needed = self.members * (worst.value / target) ** 2
-        if np.isfinite(worst.value) and self.goal.members is None and needed > LARGEST_ENSEMBLE:
-            raise AccuracyError(
-                f"{worst.name} is known to {worst.value:.2g} of its size after {self.members} "
-                f"members; {target:g} would take {needed:.1g}: ask for less, or set members"
-            )
-        return False
-
-
 def _run(
-    goal: _Goal,
+    goal: Goal,
     store: RunStore | None,
     executor: object,
     retries: int,
     failures: int,
     report: Callable[[Progress], object] | None,
 ) -> Outcome:
-    sofar = _Sofar(goal, keep_arrays=store is None)
+    combined = Combined(goal, keep_arrays=store is None)
     recomputed: list[int] = []
     state, reason = "stopped", None
     try:
@@ -269,16 +181,16 @@ def _run(
         with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
             for size, packed, failed in chunks:
                 raise_lost_interrupt()
-                sofar.add(size, packed, failed)
-                progress = sofar.progress()
+                combined.add(size, packed, failed)
+                progress = combined.progress()
                 if report is not None:
                     report(progress)
                 if store is not None:
-                    _write_status(store, sofar, "running", None)
-                if sofar.finished(progress):
+                    _write_status(store, combined, "running", None)
+                if combined.finished(progress):
                     break
         if store is not None:
-            store.drop_after(sofar.chunks - 1, sofar.members)
+            store.drop_after(combined.chunks - 1, combined.members)
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
@@ -288,33 +200,33 @@ def _run(
         raise
     finally:
         if store is not None:
-            _write_status(store, sofar, state, reason)
-    return _outcome(sofar, store, recomputed=tuple(recomputed))
+            _write_status(store, combined, state, reason)
+    return _outcome(combined, store, recomputed=tuple(recomputed))
 
 
 def _outcome(
-    sofar: _Sofar,
+    combined: Combined,
     store: RunStore | None,
     *,
     recomputed: tuple[int, ...] = (),
     complete: bool = True,
 ) -> Outcome:
-    job, notes = sofar.goal.job, [] if store is None else store.changed_versions()
-    estimates = job.estimates(sofar.moments) if sofar.moments else {}
+    job, notes = combined.goal.job, [] if store is None else store.changed_versions()
+    estimates = job.estimates(combined.moments) if combined.moments else {}
     if recomputed:
         notes.append(f"computed again, because damaged: chunks {', '.join(map(str, recomputed))}")
     if store is None:
-        arrays = join(sofar.pieces, 0, sofar.members)
+        arrays = join(combined.pieces, 0, combined.members)
     else:
-        arrays = StoredMembers(store, sofar.chunks, sofar.members)
+        arrays = StoredMembers(store, combined.chunks, combined.members)
     return Outcome(
-        members=sofar.members,
+        members=combined.members,
         estimates=estimates,
         arrays=arrays,
-        moments=sofar.moments,
-        failed=tuple(sofar.failed),
+        moments=combined.moments,
+        failed=tuple(combined.failed),
         worst=worst_relative_error(estimates, job.dims()) if estimates else None,
-        until_error=sofar.goal.until_error,
+        until_error=combined.goal.until_error,
         recomputed=recomputed,
         complete=complete,
         notes=tuple(notes),
@@ -322,7 +234,7 @@ def _outcome(
 
 
 def _chunks(
-    goal: _Goal,
+    goal: Goal,
     store: RunStore | None,
     executor: object,
     retries: int,
@@ -359,12 +271,12 @@ def _chunks(
             yield size, done.packed, done.failed
 
 
-def _write_status(store: RunStore, sofar: _Sofar, state: str, reason: str | None) -> None:
+def _write_status(store: RunStore, combined: Combined, state: str, reason: str | None) -> None:
     store.write_status(
         state=state,
-        members=sofar.members,
-        of=sofar.goal.members,
-        chunks=sofar.chunks,
-        failed=[str(member) for member in sofar.failed],
+        members=combined.members,
+        of=combined.goal.members,
+        chunks=combined.chunks,
+        failed=[str(member) for member in combined.failed],
         error=reason,
     )

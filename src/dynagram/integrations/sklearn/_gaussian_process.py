@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
 from dynagram.integrations.sklearn._base import Regressor, check_is_fitted
 from dynagram.networks import MLP
-from dynagram.theory.bayes import finite_posterior, infinite_posterior, log_evidence
+from dynagram.results import Outputs
+from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.bayes import log_evidence
+from dynagram.training import Posterior
 
 
 class NetworkProcessRegressor(Regressor):
@@ -60,9 +63,9 @@ class NetworkProcessRegressor(Regressor):
             raise InvalidValueError("depth", self.depth, "expected an integer ≥ 1")
         self.X_fit_, self.y_mean_ = inputs, targets.mean(axis=0)
         self.y_fit_ = targets - self.y_mean_
-        order = "∞" if self.width is None else "1/n"
+        data = Data(inputs, self.y_fit_)
         self.log_evidence_ = log_evidence(
-            self.network_, inputs, self.y_fit_, order=order, **self._noise()
+            self.network_, data, self._inference(), order=self._order
         ).value
         return self
 
@@ -83,12 +86,12 @@ class NetworkProcessRegressor(Regressor):
         inputs = self._new_data(X)
         if return_std and return_cov:
             raise InvalidValueError("return_cov", True, "not together with return_std")
-        mean, covariance = self._posterior(inputs, spread=return_std or return_cov)
-        mean = self._shaped(mean + self.y_mean_)
+        outputs = self._posterior(inputs)
+        mean = self._shaped(outputs.mean + self.y_mean_)
         if return_std:
-            variance = np.einsum("titi->ti", covariance)
-            return mean, self._shaped(np.sqrt(np.maximum(variance, 0.0)))
+            return mean, self._shaped(np.nan_to_num(outputs.std))
         if return_cov:
+            covariance = outputs.covariance
             return mean, covariance[:, 0, :, 0] if self.single_output_ else covariance
         return mean
 
@@ -97,18 +100,13 @@ class NetworkProcessRegressor(Regressor):
         check_is_fitted(self)
         return self.log_evidence_
 
-    def _noise(self) -> dict[str, Any]:
-        return {"noise": float(self.noise), "jitter": float(self.jitter)}
+    @property
+    def _order(self) -> str:
+        return "infinite" if self.width is None else "1/n"
 
-    def _posterior(
-        self, X: np.ndarray, *, spread: bool
-    ) -> tuple[Float[np.ndarray, "b outputs"], np.ndarray]:
-        data = (self.network_, self.X_fit_, self.y_fit_, X)
-        if self.width is not None:
-            found = finite_posterior(*data, **self._noise())
-            return found.mean, found.covariance
-        found = infinite_posterior(*data, **self._noise())
-        if not spread:
-            return found.mean, np.empty(0)
-        one_output = np.eye(found.mean.shape[1])[None, :, None, :]
-        return found.mean, found.covariance[:, None, :, None] * one_output
+    def _inference(self) -> Posterior:
+        return Posterior(float(self.noise), float(self.jitter))
+
+    def _posterior(self, X: np.ndarray) -> Outputs:
+        data = Data(self.X_fit_, self.y_fit_, X)
+        return predict_outputs(self.network_, data, self._inference(), order=self._order)

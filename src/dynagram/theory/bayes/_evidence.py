@@ -11,14 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.networks._checks import require_plain
+from dynagram.networks._checks import checked_choice, require_plain
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
-from dynagram.theory.bayes._infinite import kernel_log_evidence
-from dynagram.theory.bayes._solve import TrainingKernel, check_data, training_kernel
+from dynagram.theory.bayes._conditioning import kernel_log_evidence
+from dynagram.theory.bayes._solve import TrainingKernel, training_kernel
 from dynagram.theory.bayes._terms import Coefficient, Dual, blocks_of, evaluate, evidence_terms
+from dynagram.training import Posterior
+
+# Of the four-sample averages behind V, where the user asks for none.
+ACCURACY = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +38,21 @@ class LogEvidence:
     width: int
     order: str
     numerical_error: float
-    kernel: TrainingKernel
 
     @classmethod
-    def at_order_one(
-        cls, infinite: float, coefficient: Coefficient, width: int, kernel: TrainingKernel
+    def of(
+        cls,
+        kernel: TrainingKernel,
+        y: np.ndarray,
+        width: int,
+        coefficient: Coefficient | None = None,
     ) -> LogEvidence:
-        """From the infinite-width value and the coefficient of 1/width."""
+        """At infinite width, or with the coefficient of 1/width."""
+        infinite = kernel_log_evidence(kernel, y)
+        if coefficient is None:
+            return cls(infinite, 0.0, width, "∞", 0.0)
         value, error = float(coefficient.value), float(coefficient.error)
-        return cls(infinite, value, width, "1/n", error, kernel)
+        return cls(infinite, value, width, "1/n", error)
 
     @property
     def value(self) -> float:
@@ -51,101 +62,105 @@ class LogEvidence:
 
 def log_evidence(
     network: MLP,
-    x: object,
-    y: object,
+    data: Data,
+    posterior: Posterior,
     *,
     order: str = "1/n",
-    noise: float = 0.0,
-    jitter: float = 0.0,
-    accuracy: float = 1e-4,
+    accuracy: float | None = None,
     seed: int = 0,
 ) -> LogEvidence:
     """log p(y_A | network): how probable the targets are before any training (6.34).
 
-    Order "∞" costs N_A³; order "1/n" needs V of the training samples.
+    **Arguments:**
+
+    - `network`: an `MLP`.
+    - `data`: training inputs and targets; test inputs are not used.
+    - `posterior`: the observation noise.
+    - `order`: "1/n", which needs V of the training samples, or "infinite", which costs N_A³.
+    - `accuracy`, `seed`: as in `predict`.
+
+    **Returns:** `LogEvidence`; its `value` is a number.
 
     >>> net = MLP([3, 20, 2], "linear", C_b=0.0, C_W=1.0)
-    >>> x = np.sqrt(0.8) * np.ones((1, 3))                                  # K = 0.8
-    >>> round(log_evidence(net, x, [[1.5, 0.5]]).correction, 6)             # Y = 2.5
+    >>> data = Data(np.sqrt(0.8) * np.ones((1, 3)), [[1.5, 0.5]])           # K = 0.8, Y = 2.5
+    >>> round(log_evidence(net, data, Posterior()).correction, 6)
     -1.808594
     """
-    if order not in ("∞", "1/n"):
-        raise InvalidValueError("order", order, "expected '∞' or '1/n'")
-    inputs, targets = check_data(network, x, y)
-    if order == "∞":
-        K = frozen_kernels(network, inputs, layers="last").K[0]
-        kernel = training_kernel(K, noise=noise, jitter=jitter, x=inputs, y=targets)
-        infinite = kernel_log_evidence(kernel, targets)
-        return LogEvidence(infinite, 0.0, network.widths[-2], "∞", 0.0, kernel)
-    require_plain(network, "the evidence at order 1/n (take order '∞')")
-    require_hidden_layer(network)
-    prediction = predict(network, inputs, accuracy=accuracy, seed=seed)
-    kernel = training_kernel(prediction["K"][-1], noise=noise, jitter=jitter, x=inputs, y=targets)
+    checked_choice("order", order, ("infinite", "1/n"))
+    data.check(network)
+    if order == "infinite":
+        K = frozen_kernels(network, data.x, layers="last").K[0]
+        kernel = training_kernel(K, posterior, x=data.x, y=data.y)
+        return LogEvidence.of(kernel, data.y, network.width)
+    require_vertex(network, "the evidence at order 1/n")
+    accuracy = ACCURACY if accuracy is None else accuracy
+    tensors = predict(network, data.x, accuracy=accuracy, seed=seed)
+    kernel = training_kernel(tensors["K"][-1], posterior, x=data.x, y=data.y)
+    samples = data.x.shape[0]
     coefficient = evaluate(
-        evidence_terms(Dual.of(kernel, targets)),
-        blocks_of(prediction["G1"][-1], prediction["V"][-1], inputs.shape[0]),
-        blocks_of(prediction.errors["G1"][-1], prediction.errors["V"][-1], inputs.shape[0]),
+        evidence_terms(Dual.of(kernel, data.y)),
+        blocks_of(tensors["G1"][-1], tensors["V"][-1], samples),
+        blocks_of(tensors.errors["G1"][-1], tensors.errors["V"][-1], samples),
     )
-    infinite = kernel_log_evidence(kernel, targets)
-    return LogEvidence.at_order_one(infinite, coefficient, network.widths[-2], kernel)
+    return LogEvidence.of(kernel, data.y, network.width, coefficient)
 
 
 def log_bayes_factor(
-    first: MLP,
-    second: MLP,
-    x: object,
-    y: object,
-    *,
-    order: str = "1/n",
-    noise: float = 0.0,
-    jitter: float = 0.0,
+    first: MLP, second: MLP, data: Data, posterior: Posterior, *, order: str = "1/n"
 ) -> float:
     """log p(y | first) − log p(y | second): positive when the data prefer `first` (6.30).
 
-    >>> x, y = np.array([[1.0, 0.4], [-0.3, 0.9]]), [1.0, -0.6]
+    **Arguments:**
+
+    - `first`, `second`: two networks.
+    - `data`, `posterior`, `order`: as in `log_evidence`.
+
+    **Returns:** a number.
+
+    >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6])
     >>> shallow, deep = (MLP([2, *[50] * n, 1], "relu", C_b=0.0, C_W=2.0) for n in (1, 6))
-    >>> round(log_bayes_factor(shallow, deep, x, y, order="∞"), 4)
+    >>> round(log_bayes_factor(shallow, deep, data, Posterior(), order="infinite"), 4)
     1.4487
     """
     one, two = (
-        log_evidence(network, x, y, order=order, noise=noise, jitter=jitter)
-        for network in (first, second)
+        log_evidence(network, data, posterior, order=order).value for network in (first, second)
     )
-    return one.value - two.value
+    return one - two
 
 
 def log_predictive_density(
-    network: MLP,
-    x: object,
-    y: object,
-    test_x: object,
-    test_y: object,
-    *,
-    order: str = "1/n",
-    noise: float = 0.0,
-    jitter: float = 0.0,
+    network: MLP, data: Data, posterior: Posterior, *, order: str = "1/n"
 ) -> float:
     """log p(y_B | y_A) = log p(y_A, y_B) − log p(y_A), the score of observed test targets.
 
-    `noise` is on the test targets too. At order "1/n" each of the two is to that order.
+    **Arguments:**
+
+    - `network`, `posterior`: as in `log_evidence`; the noise is on the test targets too.
+    - `data`: with `test_x` and `test_y`.
+    - `order`: at "1/n" each of the two is to that order.
+
+    **Returns:** a number.
 
     >>> net = MLP([2, 50, 1], "tanh", C_b=0.3, C_W=1.4)
-    >>> x, y = np.array([[1.0, 0.4], [-0.3, 0.9]]), [1.0, -0.6]
-    >>> found = log_predictive_density(net, x, y, [[0.7, 0.8]], [0.4], order="∞", noise=0.25)
-    >>> round(found, 6)                                   # N(0.4; 0.38416, 0.17287 + 0.25)
+    >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6], [[0.7, 0.8]], [0.4])
+    >>> score = log_predictive_density(net, data, Posterior(noise=0.25), order="infinite")
+    >>> round(score, 6)                                   # N(0.4; 0.38416, 0.17287 + 0.25)
     -0.488886
     """
-    inputs, targets = check_data(network, x, y)
-    tests, test_targets = check_data(network, test_x, test_y)
-    both = np.concatenate([inputs, tests]), np.concatenate([targets, test_targets])
-    joint = log_evidence(network, *both, order=order, noise=noise, jitter=jitter)
-    observed = log_evidence(network, inputs, targets, order=order, noise=noise, jitter=jitter)
+    if data.test_y is None:
+        raise InvalidValueError("test_y", None, "the test targets are needed")
+    both = Data(data.inputs, np.concatenate([data.y, data.test_y]))
+    joint = log_evidence(network, both, posterior, order=order)
+    observed = log_evidence(network, data, posterior, order=order)
     return joint.value - observed.value
 
 
-def require_hidden_layer(network: MLP) -> None:
-    """Refuse a network whose outputs are exactly Gaussian at any width."""
+def require_vertex(network: MLP, what: str) -> None:
+    """Refuse a network whose outputs are exactly Gaussian at any width, and one with skips."""
     if network.depth < 2:
         raise InvalidValueError(
-            "widths", network.widths, "without a hidden layer there is no 1/n: use order '∞'"
+            "widths",
+            network.widths,
+            "without a hidden layer infinite width is exact: no 1/n",
         )
+    require_plain(network, what)

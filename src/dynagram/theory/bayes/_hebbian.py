@@ -20,8 +20,14 @@ def conditional_metric(
 ) -> Float[np.ndarray, "a a"]:
     """E[z_a z_b] of any other neuron given the preactivations of m `observed` ones, to order 1/n.
 
-    G_ab + (1/2n) V_(ab)(cd) G^ce G^df (Σ_j ž_je ž_jf − m G_ef); one input: (6.78). `cumulants` are
-    those of the layer, from `metric_cumulants(prediction, layer)`.
+    G_ab + (1/2n) V_(ab)(cd) G^ce G^df (Σ_j ž_je ž_jf − m G_ef); one input: (6.78).
+
+    **Arguments:**
+
+    - `cumulants`: of the layer, from `metric_cumulants(prediction, layer)`.
+    - `observed`: (m, samples), one row per observed neuron.
+
+    **Returns:** (samples, samples).
 
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> conditional_metric(one, np.array([[4.0]])).round(6)      # 2 + ½ (16 − 2) 3/(10·4)
@@ -41,6 +47,12 @@ def association(cumulants: MetricCumulants) -> Float[np.ndarray, " a"]:
     """½ V/(n_{ℓ−1} G²) of each input: the slope of Var(z_2 | z_1) against z_1² (6.78).
 
     Grows like depth over width: the coefficient is V/(2nK²), 5/2 per layer for ReLU.
+
+    **Arguments:**
+
+    - `cumulants`: of a layer, from `metric_cumulants(prediction, layer)`.
+
+    **Returns:** one number per input.
 
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> association(one).item()

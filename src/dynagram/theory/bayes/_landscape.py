@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import MLP, ActivationLike
 from dynagram.theory.bayes._evidence import log_evidence
 from dynagram.theory.bayes._solve import SINGULAR_ARGUMENT
+from dynagram.training import Posterior
 
 
 @dataclass(frozen=True)
@@ -59,46 +61,47 @@ class EvidenceLandscape:
 
 def evidence_landscape(
     activation: ActivationLike,
-    x: Float[np.ndarray, "samples n_0"],
-    y: Float[np.ndarray, "samples outputs"],
+    data: Data,
+    posterior: Posterior,
     *,
     depth: Sequence[int],
     C_b: Sequence[float],
     C_W: Sequence[float],
     width: int | None = None,
-    noise: float = 0.0,
-    jitter: float = 0.0,
 ) -> EvidenceLandscape:
     """The log evidence of networks with L = `depth` weight layers and the same C_b, C_W in all.
 
-    `width` None is infinite width; a number takes the order 1/n of that width into account.
-    Cost: one `log_evidence` per grid point.
+    **Arguments:**
 
-    >>> x, y = np.ones((1, 4)), np.array([[1.0, np.sqrt(2.0)]])      # r = 1, Y = 3, n_L = 2
-    >>> found = evidence_landscape("relu", x, y, depth=[2, 20], C_b=[0.0], C_W=[1.5, 1.75, 2.0])
-    >>> found.log_evidence[:, 0].round(3)
+    - `activation`: of all networks.
+    - `data`, `posterior`: as in `log_evidence`.
+    - `depth`, `C_b`, `C_W`: the values of the grid.
+    - `width`: of all hidden layers, taken into account to order 1/n; None is infinite width.
+
+    **Returns:** `EvidenceLandscape`. Cost: one `log_evidence` per grid point.
+
+    >>> data = Data(np.ones((1, 4)), [[1.0, np.sqrt(2.0)]])              # r = 1, Y = 3, n_L = 2
+    >>> grid = {"depth": [2, 20], "C_b": [0.0], "C_W": [1.5, 1.75, 2.0]}
+    >>> landscape = evidence_landscape("relu", data, Posterior(), **grid)
+    >>> landscape.log_evidence[:, 0].round(3)
     array([[  -3.289,   -3.244,   -3.281],
            [-233.28 ,  -10.697,   -3.281]])
-    >>> found.best.C_W, found.best.depth
+    >>> landscape.best.C_W, landscape.best.depth
     (1.75, 2)
     """
-    inputs, targets = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if inputs.ndim != 2 or targets.ndim != 2:
-        shapes = (inputs.shape, targets.shape)
-        raise InvalidValueError("shapes of x, y", shapes, "expected (N, n_0) and (N, n_L)")
     axes = {"depth": list(depth), "C_b": _floats(C_b), "C_W": _floats(C_W)}
     for name, values in axes.items():
         if not values:
             raise InvalidValueError(name, values, "at least one value needed")
-    order = "∞" if width is None else "1/n"
+    order = "infinite" if width is None else "1/n"
     hidden = 1 if width is None else width
     table = np.full([len(values) for values in axes.values()], np.nan)
     unresolved: list[str] = []
     for place in np.ndindex(*table.shape):
         L, b, W = (values[i] for values, i in zip(axes.values(), place, strict=True))
-        network = MLP([inputs.shape[1], *[hidden] * (L - 1), targets.shape[1]], activation, b, W)
+        network = MLP([data.x.shape[1], *[hidden] * (L - 1), data.outputs], activation, b, W)
         try:
-            found = log_evidence(network, inputs, targets, order=order, noise=noise, jitter=jitter)
+            evidence = log_evidence(network, data, posterior, order=order)
         except NonFiniteError as error:
             unresolved.append(f"depth={L}, C_b={b:g}, C_W={W:g}: {error}")
         except InvalidValueError as error:
@@ -106,7 +109,7 @@ def evidence_landscape(
                 raise
             unresolved.append(f"depth={L}, C_b={b:g}, C_W={W:g}: {error}")
         else:
-            table[place] = found.value
+            table[place] = evidence.value
     return EvidenceLandscape(
         tuple(axes["depth"]), tuple(axes["C_b"]), tuple(axes["C_W"]), width, table,
         tuple(unresolved),

@@ -14,14 +14,15 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
+from dynagram.data import Data
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._four_point import wick_covariance
-from dynagram.networks import MLP, check_inputs
-from dynagram.networks._checks import require_plain
+from dynagram.networks import MLP
 from dynagram.theory._predict import predict
-from dynagram.theory.bayes._evidence import require_hidden_layer
-from dynagram.theory.bayes._solve import check_data, training_kernel
+from dynagram.theory.bayes._evidence import ACCURACY, require_vertex
+from dynagram.theory.bayes._solve import training_kernel
 from dynagram.theory.bayes._terms import Dual
+from dynagram.training import Posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,37 +52,39 @@ class RepresentationShift:
 
 def representation_shift(
     network: MLP,
-    x: object,
-    y: object,
-    test_x: object | None = None,
+    data: Data,
+    posterior: Posterior,
     *,
-    noise: float = 0.0,
-    jitter: float = 0.0,
-    accuracy: float = 1e-4,
+    accuracy: float | None = None,
     seed: int = 0,
 ) -> RepresentationShift:
-    """How observing `y` at `x` moves every hidden layer, on the training and then test inputs.
+    """How observing the targets moves every hidden layer, on the training and then test inputs.
 
-    At infinite width nothing moves (6.69)-(6.71). Sample axes are [train…, test…]. Cost: V of
-    all samples, and N² log-linear work per layer.
+    At infinite width nothing moves (6.69)-(6.71).
+
+    **Arguments:**
+
+    - `network`, `posterior`: as in `log_evidence`.
+    - `data`: training inputs and targets, and test inputs if there are any.
+    - `accuracy`, `seed`: as in `predict`.
+
+    **Returns:** `RepresentationShift`; sample axes are [train…, test…]. Cost: V of all samples, and
+    N² log-linear work per layer.
 
     >>> net = MLP([1, 50, 50, 50, 1], "relu", C_b=0.0, C_W=2.0)
-    >>> found = representation_shift(net, np.sqrt([[0.5]]), np.sqrt([[3.0]]))    # K = 1, Y = 3
-    >>> found.activations.ravel().round(6)            # 5/2 per layer: V = 5ℓ, M = Y/K² − 1/K
+    >>> data = Data(np.sqrt([[0.5]]), np.sqrt([[3.0]]))                          # K = 1, Y = 3
+    >>> shift = representation_shift(net, data, Posterior())
+    >>> shift.activations.ravel().round(6)            # 5/2 per layer: V = 5ℓ, M = Y/K² − 1/K
     array([2.5, 5. , 7.5])
     """
-    inputs, targets = check_data(network, x, y)
-    require_plain(network, "what observing targets does to hidden layers")
-    require_hidden_layer(network)
-    if test_x is not None:
-        tests = check_inputs(test_x, network.widths[0], "test_x")
-        samples = np.concatenate([inputs, tests])
-    else:
-        samples = inputs
+    data.check(network)
+    require_vertex(network, "what observing targets does to hidden layers")
+    samples, N = data.inputs, data.x.shape[0]
+    accuracy = ACCURACY if accuracy is None else accuracy
     prediction = predict(network, samples, ("K", "V"), accuracy=accuracy, seed=seed)
-    K, V, N = prediction["K"], prediction["V"], inputs.shape[0]
-    kernel = training_kernel(K[-1, :N, :N], noise=noise, jitter=jitter, x=inputs, y=targets)
-    M = Dual.of(kernel, targets).M
+    K, V = prediction["K"], prediction["V"]
+    kernel = training_kernel(K[-1, :N, :N], posterior, x=data.x, y=data.y)
+    M = Dual.of(kernel, data.y).M
     weights = _as_functional(M, samples.shape[0])
     first, second = pair_indices(samples.shape[0])
     activations, preactivations = [], []

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, check_inputs, checked_number
+from dynagram.data._data import find_distinct
+from dynagram.errors import InvalidValueError
+from dynagram.training import Posterior
 
 # Kernels are computed to about 12 digits: smaller eigenvalues are rounding.
 SINGULAR = 1e-12
@@ -59,24 +60,23 @@ class TrainingKernel:
 
 def training_kernel(
     K: Float[np.ndarray, "a a"],
+    posterior: Posterior,
     *,
-    noise: float = 0.0,
-    jitter: float = 0.0,
     x: Float[np.ndarray, "a n_0"] | None = None,
     y: Float[np.ndarray, "a outputs"] | None = None,
 ) -> TrainingKernel:
-    """Factorise K_AA + (σ² + jitter·mean K_aa)·1, with σ² = `noise`.
+    """Factorise K_AA + (σ² + jitter·mean K_aa)·1, with σ² the noise of `posterior`.
 
-    `jitter` is relative to the mean variance and 0 by default; the amount added is reported.
+    Its jitter is relative to the mean variance and 0 by default; the amount added is reported.
     `x` and `y` serve the message when the kernel is singular: which inputs repeat, and whether
     their targets contradict each other. Cost: two N³ factorisations.
 
-    >>> found = training_kernel(np.array([[2.0, 2.0], [2.0, 2.0]]), noise=0.5, jitter=1e-3)
-    >>> found.noise, found.jitter, round(found.log_determinant, 6)
+    >>> K, posterior = np.array([[2.0, 2.0], [2.0, 2.0]]), Posterior(noise=0.5, jitter=1e-3)
+    >>> kernel = training_kernel(K, posterior)
+    >>> kernel.noise, kernel.jitter, round(kernel.log_determinant, 6)
     (0.5, 0.002, 0.815367)
     """
-    noise = checked_number("noise", noise, "a variance must be ≥ 0")
-    jitter = checked_number("jitter", jitter, "must be ≥ 0, a fraction of the mean variance")
+    noise, jitter = posterior.noise, posterior.jitter
     added = jitter * float(np.mean(np.diagonal(K)))
     matrix = K + (noise + added) * np.eye(K.shape[0])
     if not np.all(np.isfinite(matrix)):
@@ -94,48 +94,12 @@ def training_kernel(
     return TrainingKernel(root, noise, added, conditioning)
 
 
-def check_targets(y: object, samples: int, outputs: int) -> Float[np.ndarray, "a outputs"]:
-    """`y` as float64 (samples, outputs), finite; one column may come as a vector.
-
-    >>> check_targets([1, 2], 2, 1).tolist()
-    [[1.0], [2.0]]
-    """
-    try:
-        targets = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidTypeError("y", str(y)[:60], "expected an array of reals") from error
-    if targets.ndim == 1 and outputs == 1:
-        targets = targets[:, None]
-    if targets.shape != (samples, outputs):
-        allowed = (
-            f"expected ({samples}, {outputs}): one row per training sample, one column per n_L"
-        )
-        raise InvalidValueError("shape of y", targets.shape, allowed)
-    if not np.all(np.isfinite(targets)):
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(targets))[0])
-        raise InvalidValueError(f"y[{row}, {column}]", float(targets[row, column]), "not finite")
-    return targets
-
-
-def check_data(
-    network: MLP, x: object, y: object
-) -> tuple[Float[np.ndarray, "a n_0"], Float[np.ndarray, "a n_L"]]:
-    """Training inputs (N_A, n_0) and targets (N_A, n_L) of a network, checked.
-
-    >>> net = MLP([2, 5, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> [part.shape for part in check_data(net, [[1, 0], [0, 1]], [1, -1])]
-    [(2, 2), (2, 1)]
-    """
-    inputs = check_inputs(x, network.widths[0])
-    return inputs, check_targets(y, inputs.shape[0], network.widths[-1])
-
-
 def _reason(x: np.ndarray | None, y: np.ndarray | None) -> str:
     """Why a training kernel is singular, in words."""
     if x is None:
         return "some combination of the training samples has no variance"
-    _, first, inverse = np.unique(x, axis=0, return_index=True, return_inverse=True)
-    original = first[inverse.reshape(-1)]
+    first, place = find_distinct(x)
+    original = first[place]
     repeats = np.flatnonzero(original != np.arange(x.shape[0]))
     if repeats.size == 0:
         return "inputs are nearly collinear, or the network is too deep or too linear to tell apart"

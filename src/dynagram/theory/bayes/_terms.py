@@ -8,7 +8,7 @@ over Ĝ, p(y, z) = E Π_i N(y_i, z_i; 0, Ĝ), to first order in 1/n.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,16 +51,25 @@ class Coefficient:
     error: Float[np.ndarray, "*shape"]
     size: Float[np.ndarray, "*shape"]
 
+    @classmethod
+    def total(cls, parts: Iterable[Coefficient]) -> Coefficient:
+        """The sum of several: values, error bounds and magnitudes add up."""
+        listed = [(part.value, part.error, part.size) for part in parts]
+        value, error, size = (np.asarray(sum(column)) for column in zip(*listed, strict=True))
+        return cls(value, error, size)
+
+    def expanded(self, outputs: Float[np.ndarray, "1 n_L 1 n_L"]) -> Coefficient:
+        """A coefficient of (sample, sample) for every pair of outputs."""
+        parts = (part[:, None, :, None] * outputs for part in (self.value, self.error, self.size))
+        return Coefficient(*parts)
+
 
 def evaluate(
     terms: Sequence[Term], blocks: Mapping[str, np.ndarray], errors: Mapping[str, np.ndarray]
 ) -> Coefficient:
     """The sum of the terms, the sum of their error bounds and that of their magnitudes."""
-    values = [term.value(blocks) for term in terms]
-    bounds = [term.bound(errors) for term in terms]
-    sizes = [np.abs(value) for value in values]
-    value, error, size = (np.asarray(sum(parts)) for parts in (values, bounds, sizes))
-    return Coefficient(value, error, size)
+    values = [(term.value(blocks), term.bound(errors)) for term in terms]
+    return Coefficient.total(Coefficient(v, bound, np.asarray(np.abs(v))) for v, bound in values)
 
 
 @dataclass(frozen=True, eq=False)

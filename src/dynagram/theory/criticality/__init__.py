@@ -16,7 +16,6 @@ from dynagram.theory.criticality._angles import (
     slope_product,
 )
 from dynagram.theory.criticality._laws import (
-    exact_metric_moments,
     fit_offset,
     kernel_law,
     metric_law,
@@ -127,7 +126,6 @@ __all__ = [
     "depth_scaled_rates",
     "dimensionless_ratios",
     "distance_law",
-    "exact_metric_moments",
     "fit_offset",
     "fixed_points",
     "from_gamma",

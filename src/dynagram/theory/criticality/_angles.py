@@ -31,6 +31,12 @@ def arc(psi: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
 def angle(kernel: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch"]:
     """ψ between the two samples of a 2×2 kernel (5.146), without the loss of digits of arccos.
 
+    **Arguments:**
+
+    - `kernel`: K of two samples, any batch of them.
+
+    **Returns:** ψ in [0, π], one per kernel.
+
     >>> round(float(angle(np.array([[1.0, 0.5], [0.5, 1.0]]))), 12)
     1.047197551197
     """
@@ -74,6 +80,13 @@ def slope_product(
 ) -> Float[np.ndarray, "*shape"]:
     """⟨σ'₊σ'₋⟩ = A₂ − (a₊ − a₋)²ψ/2π at angle ψ, for any norms (5.161).
 
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `psi`: angle ψ between the inputs, 0 to π.
+
+    **Returns:** ⟨σ'₊σ'₋⟩, of the shape of `psi`.
+
     >>> float(slope_product("relu", np.pi / 2))
     0.25
     """
@@ -97,6 +110,14 @@ def angle_flow(
 
     Iterates 1 − cos ψ, which keeps its digits as the angle closes.
 
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `psi`: angles of the first layer, 0 to π.
+    - `depth`: number of layers.
+
+    **Returns:** ψ of layers 1 to `depth`.
+
     >>> angle_flow("relu", np.pi, 4).round(9)
     array([3.14159265, 1.57079633, 1.24685022, 1.05442126])
     """
@@ -116,7 +137,13 @@ def angle_law(
 ) -> Float[np.ndarray, " layer"]:
     """ψ^(ℓ) ≃ (3/ρℓ)[1 − (3/2) log(ℓ/ℓ₀)/ℓ] (5.166); the log is beyond the book.
 
-    `ell_0` carries the starting angle and has to be fitted.
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `layers`: layers ℓ, as floats.
+    - `ell_0`: carries the starting angle; has to be fitted.
+
+    **Returns:** ψ of these layers.
 
     >>> round(float(angle_law("relu", np.array([1000.0]), ell_0=1.0)[0]), 6)
     0.009327
@@ -132,6 +159,14 @@ def angle_estimate(
 
     Beyond the book: docs/derivations/depth-laws.md (D9.7).
 
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `psi`: the angle of the first layer.
+    - `layers`: layers ℓ, as floats.
+
+    **Returns:** ψ of these layers.
+
     >>> round(float(angle_estimate("relu", 0.01, np.array([1000.0]))[0]), 5)
     0.00485
     """
@@ -140,6 +175,13 @@ def angle_estimate(
 
 def crossover_depth(activation: ActivationLike, psi: float) -> float:
     """ℓ_cross = 3/(ρψ^(1)): beyond it angles close as 1/ℓ and small-δ results fail (5.169).
+
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `psi`: the angle of the first layer.
+
+    **Returns:** ℓ_cross.
 
     >>> round(crossover_depth("relu", 0.01), 3)
     942.478
@@ -151,6 +193,14 @@ def distance_law(
     activation: ActivationLike, layers: Float[np.ndarray, " layer"], K: float
 ) -> Float[np.ndarray, " layer"]:
     """K_[2]^(ℓ) ≃ (9/4ρ²) K/ℓ² beyond the crossover, K the common norm (5.168): p_perp = 2.
+
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `layers`: layers ℓ, as floats.
+    - `K`: the kernel of both inputs.
+
+    **Returns:** K_[2] of these layers.
 
     >>> round(float(distance_law("relu", np.array([1.0]), 1.0)[0]), 4)
     22.2066

@@ -8,7 +8,6 @@ points and kinks: docs/derivations/depth-laws.md (D9.1)-(D9.4).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +24,14 @@ def kernel_law(point: CriticalPoint, layers: Layers, *, offset: float = 0.0) -> 
 
     Smooth K* = 0: (1/(−a₁)ℓ)[1 + X/ℓ + (X² − rX)/ℓ²], X = r log ℓ − offset (5.94), (5.124).
     Kinked: 4/(c²ℓ²). Tuned (a₁ = 0): 1/√(−2a₂ℓ). Half-stable: K* + 1/((−ã₁)ℓ) (5.103).
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layers`: layers ℓ, as floats.
+    - `offset`: the free constant of the law, from `fit_offset`.
+
+    **Returns:** K of these layers.
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> K = kernel_law(critical_initialisation("elu"), np.array([100.0]))   # 2π/ℓ²
@@ -52,6 +59,14 @@ def fit_offset(point: CriticalPoint, layer: float, K: float) -> float:
 
     Fit at one large ℓ of the exact recursion: what is left out falls like 1/ℓ.
 
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layer`: a large ℓ.
+    - `K`: the kernel there.
+
+    **Returns:** the offset.
+
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> point = critical_initialisation("tanh")
     >>> K = float(kernel_law(point, np.array([500.0]), offset=0.7)[0])
@@ -72,6 +87,14 @@ def parallel_law(point: CriticalPoint, layers: Layers, *, offset: float = 0.0) -
 
     Other classes: the bare power ℓ^{-p_parallel}.
 
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layers`: layers ℓ, as floats.
+    - `offset`: the free constant of the law, from `fit_offset`.
+
+    **Returns:** δK_[1] of these layers, up to a factor.
+
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> float(parallel_law(critical_initialisation("selu"), np.array([10.0]))[0])
     0.001
@@ -89,6 +112,14 @@ def perpendicular_law(point: CriticalPoint, layers: Layers, *, offset: float = 0
 
     Other classes: the bare power ℓ^{-p_perpendicular}.
 
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layers`: layers ℓ, as floats.
+    - `offset`: the free constant of the law, from `fit_offset`.
+
+    **Returns:** δδK_[2] of these layers, up to a factor.
+
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> float(perpendicular_law(critical_initialisation("elu"), np.array([10.0]))[0])
     0.01
@@ -103,6 +134,14 @@ def perpendicular_law(point: CriticalPoint, layers: Layers, *, offset: float = 0
 
 def vertex_law(point: CriticalPoint, layers: Layers, *, offset: float = 0.0) -> Layers:
     """V^(ℓ) at large ℓ, equal widths: (5.127) in the smooth K* = 0 class, else slope·ℓ·K².
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layers`: layers ℓ, as floats.
+    - `offset`: the free constant of the law, from `fit_offset`.
+
+    **Returns:** V of these layers.
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> V = vertex_law(critical_initialisation("tanh"), np.array([1e6]))   # 1/(6ℓ)
@@ -126,6 +165,14 @@ def metric_law(point: CriticalPoint, layers: Layers, *, renormalised: bool = Fal
     Smooth K* = 0: −1/(3(−a₁)) bare (5.134), (84a₁² − 90a₁b₁ − a₂)/(3a₁³ℓ) renormalised (the
     book's (5.143) leaves out a term). Kinked, bare only: −(S/8)ℓK.
 
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `layers`: layers ℓ, as floats.
+    - `renormalised`: whether C_W is that of `renormalised_weight_variance`.
+
+    **Returns:** G^{1} of these layers.
+
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> point = critical_initialisation("tanh")
     >>> round(float(metric_law(point, np.array([1.0]), renormalised=True)[0]), 5)
@@ -148,6 +195,13 @@ def renormalised_weight_variance(point: CriticalPoint, fan_in: int) -> float:
     (2/3)C_W/n in the K* = 0 class, nothing for scale-invariant activations. Not for the first
     layer, whose fan-in is the input's.
 
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `fan_in`: n of the layer.
+
+    **Returns:** C_W of the layer.
+
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> renormalised_weight_variance(critical_initialisation("tanh"), 100)
     1.0066666666666666
@@ -166,6 +220,15 @@ def semi_critical_law(
 
     K = K^(1) + (ℓ − 1)C_b and V = S Σ_{m<ℓ} K^(m)²: p_0 = −1, p_V = −3, V/K² → (S/3)ℓ.
 
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `K1`: the kernel of the first layer.
+    - `C_b`: bias variance.
+    - `layers`: layers ℓ, as floats.
+
+    **Returns:** K and V of these layers.
+
     >>> K, V = semi_critical_law("relu", 1.0, 0.5, np.array([1.0, 2.0, 3.0]))
     >>> K, V
     (array([1. , 1.5, 2. ]), array([ 0.  ,  5.  , 16.25]))
@@ -174,30 +237,6 @@ def semi_critical_law(
     S, steps = 3 * even_slope(pair, 4) / even_slope(pair, 2) ** 2 - 1, layers - 1.0
     pairs, squares = steps * (steps - 1.0), (steps - 1.0) * steps * (2.0 * steps - 1.0) / 6.0
     return K1 + steps * C_b, S * (steps * K1**2 + K1 * C_b * pairs + C_b**2 * squares)
-
-
-def exact_metric_moments(
-    activation: ActivationLike, K1: float, widths: Sequence[int], *, C_W: float
-) -> Float[np.ndarray, "layer 3"]:
-    """E Ĝ, E Ĝ², E Ĝ³ of layers 1..L at any finite widths n_0..n_L, scale-invariant σ, C_b = 0.
-
-    No expansion in 1/n: each layer multiplies the m-th moment by C_W^m c_{2m}(n), the moment of a
-    mean of n values σ(z)² with Var z = 1. E Ĝ has no width correction at any order.
-
-    >>> moments = exact_metric_moments("relu", 1.0, (10, 100, 100, 1), C_W=2.0)
-    >>> moments[:, 1]
-    array([1.    , 1.05  , 1.1025])
-    """
-    pair = required_slopes(activation)
-    A2, A4, A6 = (even_slope(pair, m) for m in (2, 4, 6))
-    if len(widths) < 2 or min(widths) < 1:
-        raise InvalidValueError("widths", widths, "expected n_0..n_L, each at least 1")
-    rows = [np.array([K1, K1**2, K1**3])]
-    for n in widths[1:-1]:
-        second = A2**2 + (3 * A4 - A2**2) / n
-        third = ((n - 1) * (n - 2) * A2**3 + 9 * (n - 1) * A2 * A4 + 15 * A6) / n**2
-        rows.append(rows[-1] * np.array([C_W * A2, C_W**2 * second, C_W**3 * third]))
-    return np.stack(rows)
 
 
 def _need(point: CriticalPoint, name: str) -> float:

@@ -39,8 +39,9 @@ Verdict = Literal["ordered", "chaotic", "edge", "critical", "vanishes", "explode
 class FixedPoint:
     """A solution of K = C_b + C_W g(K) (5.7), with its susceptibilities.
 
-    `K` is None when every K is fixed. Correlation lengths are infinite where χ = 1 and negative
-    where perturbations grow.
+    `K` is None when every K is fixed. `chi_parallel` and `chi_perpendicular` are χ∥ and χ⊥ there;
+    `stability` says whether it attracts kernels nearby, from one side or both, or repels them.
+    Correlation lengths are infinite where χ = 1 and negative where perturbations grow.
     """
 
     K: float | None
@@ -62,6 +63,12 @@ class FixedPoint:
 def correlation_length(chi: float) -> float:
     """ξ = −1/log|χ|, the layers over which a perturbation falls by e; infinite at χ = 1.
 
+    **Arguments:**
+
+    - `chi`: a susceptibility at a fixed point.
+
+    **Returns:** ξ in layers; negative where the perturbation grows.
+
     >>> round(correlation_length(0.9), 6)
     9.491222
     """
@@ -75,6 +82,13 @@ def fixed_points(activation: ActivationLike, C_b: float, C_W: float) -> tuple[Fi
 
     Roots of g'' cut the axis into pieces on which χ∥ is monotone, roots of χ∥ − 1 into pieces on
     which K' − K is, so that close pairs and tangential points are not missed. Cost: 0.1 s.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `C_b`, `C_W`: variances of biases and of weights times fan-in.
+
+    **Returns:** the `FixedPoint`s, in order of K.
 
     >>> point, = fixed_points("tanh", 0.05, 1.5)
     >>> round(point.K, 10), round(point.xi_perpendicular, 6)
@@ -169,7 +183,11 @@ def _at(sigma: Activation, K: float, C_b: float, C_W: float, tangent: bool) -> F
 
 @dataclass(frozen=True)
 class Phase:
-    """Where depth takes a kernel at given (C_b, C_W): a word, the fixed point, a sentence."""
+    """Where depth takes a kernel at given (C_b, C_W): a word, the fixed point, a sentence.
+
+    `verdict` is "explodes", "critical", "vanishes", "edge", "ordered" or "chaotic"; `fixed_point`
+    is where K goes, None if it grows without bound; `reason` is the sentence.
+    """
 
     verdict: Verdict
     fixed_point: FixedPoint | None
@@ -182,6 +200,14 @@ def phase(activation: ActivationLike, C_b: float, C_W: float, *, K1: float = 1.0
     ordered: χ⊥ < 1, inputs merge; chaotic: χ⊥ > 1, they separate; edge: χ⊥ = 1 but χ∥ ≠ 1;
     critical: both are 1; vanishes: K → 0 exponentially; explodes: K → ∞. K always settles or
     explodes: √K g(K) grows with K, so χ∥ ≥ −½ at a fixed point and no cycle exists.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `C_b`, `C_W`: variances of biases and of weights times fan-in.
+    - `K1`: the kernel of the input in the first layer.
+
+    **Returns:** a `Phase`.
 
     >>> phase("tanh", 0.05, 0.9).verdict, phase("tanh", 0.0, 3.0).verdict
     ('ordered', 'chaotic')
@@ -232,7 +258,11 @@ def _destination(
 
 @dataclass(frozen=True)
 class CriticalityCurves:
-    """The curves χ⊥ = 1 and χ∥ = 1 in the (C_W, C_b) plane, parametrised by K* (Fig. 5.1)."""
+    """The curves χ⊥ = 1 and χ∥ = 1 in the (C_W, C_b) plane, parametrised by K* (Fig. 5.1).
+
+    Where `K` is the fixed point, χ⊥ = 1 at (`perpendicular_C_W`, `perpendicular_C_b`) and χ∥ = 1 at
+    (`parallel_C_W`, `parallel_C_b`).
+    """
 
     K: Float[np.ndarray, " point"]
     perpendicular_C_W: Float[np.ndarray, " point"]
@@ -247,6 +277,13 @@ def criticality_curves(
     """Where χ⊥(K*) = 1: C_W = 1/⟨σ'²⟩ (5.71), and χ∥(K*) = 1: C_W = 1/g'; C_b = K* − C_W g.
 
     C_b < 0 means no network has that fixed point. Refused where g' = 0.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: the fixed points K* that parametrise the curves.
+
+    **Returns:** `CriticalityCurves`.
 
     >>> curves = criticality_curves("tanh", np.array([1.0]))
     >>> curves.perpendicular_C_W.round(6), curves.perpendicular_C_b.round(6)
@@ -271,6 +308,14 @@ def near_critical(
 
     Leading order: −a₁K² = excess·K + C_b, χ∥ = 1 + excess + 2a₁K, χ⊥ = 1 + excess + b₁K; errors
     are of second order (beyond the book). K* ∝ excess without and ∝ √C_b with a bias variance.
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+    - `excess`: C_W/C_W^critical − 1.
+    - `C_b`: bias variance.
+
+    **Returns:** (K*, χ∥, χ⊥).
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> near_critical(critical_initialisation("tanh"), excess=0.01)

@@ -28,9 +28,10 @@ PerLayer = float | Sequence[float] | Float[np.ndarray, " layer"]
 class SingleInputFlow:
     """Single-input statistics of every layer ℓ = 1..L (index 0 ↔ ℓ = 1), one column per K^(1).
 
-    `parallel_gain` and `perpendicular_gain` are the products of χ∥ and χ⊥ over the layers below,
-    1 at the first layer; the second does not exist (None) where σ jumps. `six_point` (the six-point
-    vertex), `V1` and `G2` are there when asked for.
+    `K` is the kernel, `V` the four-point vertex and `G1` G^{1}. `parallel_gain` and
+    `perpendicular_gain` are the products of χ∥ and χ⊥ over the layers below, 1 at the first layer;
+    the second does not exist (None) where σ jumps. `six_point` (the six-point vertex), `V1` and
+    `G2` are there when asked for.
     """
 
     K: Float[np.ndarray, "layer *sample"]

@@ -34,8 +34,10 @@ class TangentFlow:
     """Leading-order statistics of z, NTK, dNTK and ddNTKs of every layer (index 0 ↔ ℓ = 1).
 
     Every component has all four sample indices equal. All but `K` and `Theta` multiply 1/n_{ℓ-1}
-    and vanish at layer 1: E z² = K + G1/n, E Ĥ = Theta + H1/n, n Var Ĥ_ii = A + 2B and
-    n Var Ĥ_ij = B. A tensor that does not exist is None, and `missing` says why.
+    and vanish at layer 1: E z² = K + G1/n, E Ĥ = Theta + H1/n, n Var Ĥ_ii = A + 2B and n Var Ĥ_ij =
+    B. `V` is the four-point vertex; `D` and `F` (9.6)-(9.21) correlate z with the NTK, `P` and `Q`
+    (11.55)-(11.57) z with the dNTK; `R`, `S`, `T` and `U` (∞.14)-(∞.17) are the means of the
+    ddNTKs. A tensor that does not exist is None, and `missing` says why.
     """
 
     K: _Array

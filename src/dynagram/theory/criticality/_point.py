@@ -76,7 +76,9 @@ class Exponents:
 class CriticalPoint:
     """One solution of χ∥ = χ⊥ = 1, K* = C_b + C_W g(K*) (5.55), (5.56), and how depth acts near it.
 
-    `K_star` is None when every K is a fixed point (scale-invariant activations).
+    `activation` is the name of σ, `kind` the class of the point and `stability` what depth does to
+    a kernel near it. `K_star` is None when every K is a fixed point (scale-invariant activations).
+    `constants` and `exponents` are those of the depth laws; `notes` says how far these hold.
     """
 
     activation: str

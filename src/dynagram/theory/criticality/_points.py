@@ -33,6 +33,12 @@ def critical_points(activation: ActivationLike) -> tuple[CriticalPoint, ...]:
     Roots are sought for 10⁻³ ≤ K ≤ 10³ on 12 points per decade; two roots closer than that, or
     a root without a change of sign, are missed. Cost: a few milliseconds after compilation.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+
+    **Returns:** the `CriticalPoint`s, the preferred one first.
+
     >>> [(p.kind, round(p.K_star, 6)) for p in critical_points("gelu")]
     [('half-stable', 3.561553), ('K*=0 unstable', 0.0)]
     >>> critical_points("sigmoid")
@@ -45,6 +51,12 @@ def critical_initialisation(activation: ActivationLike) -> CriticalPoint:
     """The critical point to initialise at: a stable one at K* = 0, else a half-stable K* > 0.
 
     Raises `InvalidValueError` with the reason when there is none, or only one that repels.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+
+    **Returns:** the `CriticalPoint`.
 
     >>> point = critical_initialisation("relu")
     >>> point.C_b, point.C_W, point.kind

@@ -26,7 +26,11 @@ _RATE = "a learning rate must be ≥ 0"
 
 @dataclass(frozen=True)
 class DepthScaledRates:
-    """λ_b^(ℓ) and λ_W^(ℓ) of layers 1..L, the equation they come from, and how far it holds."""
+    """λ_b^(ℓ) and λ_W^(ℓ) of layers 1..L, the equation they come from, and how far it holds.
+
+    `lambda_b` and `lambda_W` have one rate per layer; `equation` is its number in the book and
+    `note` says how far it holds.
+    """
 
     lambda_b: tuple[float, ...]
     lambda_W: tuple[float, ...]
@@ -39,10 +43,18 @@ def depth_scaled_rates(
 ) -> DepthScaledRates:
     """Per-layer rates with which all layers contribute alike to the NTK of a network of L layers.
 
-    `lambda_b`, `lambda_W` are the depth-independent λ̃_b, λ̃_W. With χ⊥-products (ℓ/L)^p and
-    K ~ ℓ^{-p_0}: λ_b^(ℓ) = λ̃_b ℓ^{-p} L^{p−1}, λ_W^(ℓ) = λ̃_W ℓ^{p_0−p} L^{p−1}. Scale-invariant σ:
-    p = p_0 = 0 (9.94); K* = 0: p_0 = 1 (9.95), and p = 1 for odd σ (9.96). Raises
-    `InvalidValueError` where the activation has no critical initialisation.
+    With χ⊥-products (ℓ/L)^p and K ~ ℓ^{-p_0}: λ_b^(ℓ) = λ̃_b ℓ^{-p} L^{p−1} and λ_W^(ℓ) =
+    λ̃_W ℓ^{p_0−p} L^{p−1}. Scale-invariant σ: p = p_0 = 0 (9.94); K* = 0: p_0 = 1 (9.95), and p = 1
+    for odd σ (9.96). Raises `InvalidValueError` where the activation has no critical
+    initialisation.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `depth`: L, the number of weight matrices.
+    - `lambda_b`, `lambda_W`: the depth-independent λ̃_b, λ̃_W.
+
+    **Returns:** `DepthScaledRates`.
 
     >>> rates = depth_scaled_rates("tanh", 4)
     >>> rates.lambda_b, rates.lambda_W, rates.equation

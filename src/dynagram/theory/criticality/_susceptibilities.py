@@ -26,6 +26,14 @@ def mean_square(
 ) -> Float[np.ndarray, "*shape"]:
     """g(K) = ⟨σ²⟩_K (5.49), or its derivative: g' (5.50), g'' (in 5.111), up to the fourth.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+    - `derivative`: how often to differentiate by K, 0 to 4.
+
+    **Returns:** g or its derivative, of the shape of `K`.
+
     >>> round(float(mean_square("tanh", 1.0)), 12)
     0.394294490398
     """
@@ -39,6 +47,14 @@ def parallel_susceptibility(
 ) -> Float[np.ndarray, "*shape"]:
     """χ∥(K) = C_W g'(K): growth per layer of a difference of norms (5.10), (5.50).
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+    - `C_W`: weight variance times fan-in.
+
+    **Returns:** χ∥, of the shape of `K`.
+
     >>> round(float(parallel_susceptibility("tanh", 1.0, 1.0)), 12)
     0.18179768814
     """
@@ -49,6 +65,14 @@ def perpendicular_susceptibility(
     activation: ActivationLike, K: Float[np.ndarray, "*shape"] | float, C_W: float
 ) -> Float[np.ndarray, "*shape"]:
     """χ⊥(K) = C_W⟨σ'²⟩_K: growth per layer of a squared distance at equal norm (5.51).
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+    - `C_W`: weight variance times fan-in.
+
+    **Returns:** χ⊥, of the shape of `K`.
 
     >>> round(float(perpendicular_susceptibility("tanh", 1.0, 1.0)), 12)
     0.464402902448
@@ -61,6 +85,14 @@ def perpendicular_source(
 ) -> Float[np.ndarray, "*shape"]:
     """h(K) = ½ dχ⊥/dK: what a difference of norms adds to the squared distance (5.52).
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+    - `C_W`: weight variance times fan-in.
+
+    **Returns:** h, of the shape of `K`.
+
     >>> round(float(perpendicular_source("tanh", 1.0, 1.0)), 12)
     -0.089148137443
     """
@@ -72,6 +104,14 @@ def metric_source(
     activation: ActivationLike, K: Float[np.ndarray, "*shape"] | float, C_W: float
 ) -> Float[np.ndarray, "*shape"]:
     """j(K) = 4K²C_W g''(K): what fluctuations add to the mean metric (5.111).
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+    - `C_W`: weight variance times fan-in.
+
+    **Returns:** j, of the shape of `K`.
 
     >>> round(float(metric_source("tanh", 1.0, 1.0)), 12)
     -0.685173793509
@@ -87,6 +127,13 @@ def curvature_average(
 ) -> Float[np.ndarray, "*shape"]:
     """⟨σσ''⟩_K = (χ∥ − χ⊥)/C_W: zero exactly where (5.73) holds, and free of its denominator.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+
+    **Returns:** ⟨σσ''⟩, of the shape of `K`.
+
     >>> round(float(curvature_average("sin", 1.0)), 12)
     -0.432332358382
     """
@@ -100,6 +147,13 @@ def susceptibility_ratio(
     activation: ActivationLike, K: Float[np.ndarray, "*shape"] | float
 ) -> Float[np.ndarray, "*shape"]:
     """R(K) = χ⊥/χ∥, the left side of (5.73); 1 at criticality, negative for cos.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: kernels of one input, a number or an array of any shape.
+
+    **Returns:** R, of the shape of `K`.
 
     >>> round(float(susceptibility_ratio("tanh", 1.0)), 9)
     2.554503895

@@ -57,8 +57,17 @@ def scale_invariant_tangents(
 ) -> dict[str, Layers]:
     """Θ, V, D, F, B, A, P, Q of a critical scale-invariant network with uniform rates, exactly.
 
-    `K` is K*, the same in all layers. For the rates λ̃/L of (9.94) pass λ = λ̃/L. The exact A is
+    For the rates λ̃/L of (9.94) pass λ = λ̃/L. The exact A is
     beyond the book. A linear σ also has R, S, T, U (∞.46)-(∞.48); no other kinked one does.
+
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `layers`: layers ℓ, as floats.
+    - `K`: K*, the same in all layers.
+    - `lambda_b`, `lambda_W`: rates, the same in all layers.
+
+    **Returns:** the tensors by letter, one entry per layer.
 
     >>> laws = scale_invariant_tangents("relu", np.array([50.0]), K=2.0, lambda_b=0.7, lambda_W=1.9)
     >>> [round(float(laws[name][0]), 9) for name in ("Theta", "D", "A", "Q")]
@@ -107,6 +116,16 @@ def off_critical_ntk(
     λ_b(χ^ℓ − 1)/(χ − 1) + ℓ λ_W A₂ K^(1) χ^{ℓ−2}, χ = C_W A₂ (beyond the book): off criticality
     the weights of all layers still contribute alike, the biases do not.
 
+    **Arguments:**
+
+    - `activation`: a scale-invariant activation.
+    - `layers`: layers ℓ, as floats.
+    - `K1`: the kernel of the first layer.
+    - `C_W`: weight variance times fan-in.
+    - `lambda_b`, `lambda_W`: rates, the same in all layers.
+
+    **Returns:** Θ of these layers.
+
     >>> off_critical_ntk("relu", np.array([1.0, 2.0, 3.0]), K1=1.0, C_W=1.0)
     array([2. , 2.5, 2.5])
     """
@@ -132,6 +151,14 @@ def tangent_laws(
     rates λ_b^(ℓ) = `lambda_b` ℓ^{-p}, λ_W^(ℓ) = `lambda_W` ℓ^{1−p} (9.70), p = p_perpendicular (1
     for odd σ); K forgets the input. With (9.95) a tensor gets a factor L^{p−1} per power of λ.
     Other classes have no closed law: iterate `single_input_tangents`.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `K`: K*, for scale-invariant activations only.
+    - `lambda_b`, `lambda_W`: rates without their powers of ℓ.
+
+    **Returns:** power laws by letter.
 
     >>> laws = tangent_laws("tanh", lambda_b=0.8, lambda_W=1.5)
     >>> {name: round(law.coefficient, 6) for name, law in laws.items() if name in "KVDFBA"}
@@ -221,6 +248,12 @@ def ratio_laws(laws: dict[str, PowerLaw]) -> dict[str, PowerLaw]:
 
     All grow like ℓ in both classes (9.26), (9.27), (11.65), except U of an odd σ (∞.37).
 
+    **Arguments:**
+
+    - `laws`: from `tangent_laws`.
+
+    **Returns:** power laws of the ratios, by letter.
+
     >>> ratios = ratio_laws(tangent_laws("relu", K=2.0, lambda_b=1.9, lambda_W=1.9))
     >>> round(ratios["A"].coefficient, 9), ratios["B"].exponent       # 11/12
     (0.916666667, -1.0)
@@ -238,6 +271,12 @@ def ratio_laws(laws: dict[str, PowerLaw]) -> dict[str, PowerLaw]:
 
 def dimensionless_ratios(flow: TangentFlow) -> dict[str, Float[np.ndarray, "layer *sample"]]:
     """The same ratios from the recursion, for every tensor that exists; times 1/n they are sizes.
+
+    **Arguments:**
+
+    - `flow`: from `single_input_tangents`.
+
+    **Returns:** ratios by letter, layers first.
 
     >>> from dynagram.networks import MLP
     >>> from dynagram.theory.criticality import single_input_tangents

@@ -24,7 +24,10 @@ from dynagram.theory.criticality._two_inputs import small_separation, to_gamma
 
 @dataclass(frozen=True, eq=False)
 class GammaNTK:
-    """K_[a] and Θ_[a], a = 0, 1, 2, of every layer for the samples (+, −) in that order."""
+    """K_[a] and Θ_[a], a = 0, 1, 2, of every layer for the samples (+, −) in that order.
+
+    Column a of `K` and `Theta` holds the component [a].
+    """
 
     K: Float[np.ndarray, "layer 3"]
     Theta: Float[np.ndarray, "layer 3"]
@@ -35,6 +38,13 @@ def gamma_ntk(network: MLP, x: object) -> GammaNTK:
 
     For separations δ below about 1e-5 the components [1], [2] lose digits to cancellation:
     use `small_separation_ntk` there.
+
+    **Arguments:**
+
+    - `network`: an `MLP`, with or without skips.
+    - `x`: the two inputs x₊, x₋, one per row.
+
+    **Returns:** a `GammaNTK`.
 
     >>> net = MLP([2, 9, 9, 1], "tanh", C_b=0.0, C_W=1.0)
     >>> gamma_ntk(net, [[1.0, 0.5], [0.5, 1.0]]).Theta.round(6)
@@ -52,8 +62,9 @@ def gamma_ntk(network: MLP, x: object) -> GammaNTK:
 class SmallSeparationNTK:
     """Two nearby inputs x₀ ± δx/2: the midpoint's K and Θ and their γ components to order δ².
 
-    `K_1`, `Theta_1` are the [1] components (order δ); `K_2`, `Theta_2` and `K_0`, `Theta_0` the
-    [2] components and what [0] adds to the midpoint (order δ²) (10.59)-(10.61).
+    `K_midpoint` and `Theta_midpoint` belong to x₀. `K_1`, `Theta_1` are the [1] components (order
+    δ); `K_2`, `Theta_2` and `K_0`, `Theta_0` the [2] components and what [0] adds to the midpoint
+    (order δ²) (10.59)-(10.61).
     """
 
     K_midpoint: Float[np.ndarray, "layer *sample"]
@@ -131,7 +142,10 @@ def small_separation_ntk(
 
 @dataclass(frozen=True, eq=False)
 class AngleNTK:
-    """K and Θ of two inputs under a scale-invariant σ, and the angle ψ between them in K."""
+    """K and Θ of two inputs under a scale-invariant σ, and the angle ψ between them in K.
+
+    `K` and `Theta` are the 2×2 matrices over the inputs in every layer, `psi` is ψ.
+    """
 
     K: Float[np.ndarray, "layer 2 2"]
     Theta: Float[np.ndarray, "layer 2 2"]

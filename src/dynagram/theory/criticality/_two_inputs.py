@@ -30,6 +30,12 @@ _PROJECTION = GAMMA / np.sum(GAMMA**2, axis=(1, 2), keepdims=True)
 def to_gamma(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*batch 3"]:
     """Components M_[0], M_[1], M_[2] of a symmetric matrix over the samples (+, −) (5.20).
 
+    **Arguments:**
+
+    - `matrix`: symmetric 2×2 matrices, any batch of them.
+
+    **Returns:** their components M_[0], M_[1], M_[2].
+
     >>> to_gamma(np.array([[0.9, 0.4], [0.4, 0.6]]))
     array([0.575, 0.15 , 0.175])
     """
@@ -38,6 +44,12 @@ def to_gamma(matrix: Float[np.ndarray, "*batch 2 2"]) -> Float[np.ndarray, "*bat
 
 def from_gamma(components: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "*batch 2 2"]:
     """The symmetric matrix Σ_a M_[a] γ^[a] (5.15).
+
+    **Arguments:**
+
+    - `components`: M_[0], M_[1], M_[2], any batch of them.
+
+    **Returns:** the matrices.
 
     >>> from_gamma(np.array([0.575, 0.15, 0.175]))
     array([[0.9, 0.4],
@@ -49,6 +61,12 @@ def from_gamma(components: Float[np.ndarray, "*batch 3"]) -> Float[np.ndarray, "
 def vertex_to_gamma(vertex: Float[np.ndarray, "*batch 2 2 2 2"]) -> Float[np.ndarray, "*batch 3 3"]:
     """V_[a][b] of V_(α₁α₂)(α₃α₄), symmetric in each pair and under exchange of the pairs.
 
+    **Arguments:**
+
+    - `vertex`: V over the samples (+, −), any batch.
+
+    **Returns:** V_[a][b].
+
     >>> vertex_to_gamma(np.ones((2, 2, 2, 2)))[0, 0]
     np.float64(1.0)
     """
@@ -57,6 +75,12 @@ def vertex_to_gamma(vertex: Float[np.ndarray, "*batch 2 2 2 2"]) -> Float[np.nda
 
 def vertex_from_gamma(components: Float[np.ndarray, "*batch 3 3"]) -> Float[np.ndarray, "..."]:
     """V_(α₁α₂)(α₃α₄) = Σ V_[a][b] γ^[a] γ^[b], shape (*batch, 2, 2, 2, 2).
+
+    **Arguments:**
+
+    - `components`: V_[a][b], any batch of them.
+
+    **Returns:** V over the samples (+, −).
 
     >>> vertex_from_gamma(np.eye(3))[0, 0, 1, 1]
     np.float64(1.0)
@@ -135,8 +159,9 @@ def _positive_flow(network: MLP, first: np.ndarray) -> np.ndarray:
 class SeparationVertex:
     """The four-point vertex of a close pair of equal norm, in the γ basis.
 
-    V_[0][1] = V_[1][2] = 0. `distance` is d = δδK_[2]. V22/n is the variance of a network's own
-    squared distance, that is of its squared Jacobian along the separation.
+    `K` is the kernel of their midpoint and `distance` is d = δδK_[2]. `V00`, `V02`, `V11` and `V22`
+    are V_[0][0], V_[0][2], V_[1][1] and V_[2][2]; V_[0][1] = V_[1][2] = 0. V22/n is the variance of
+    a network's own squared distance, that is of its squared Jacobian along the separation.
     """
 
     K: Float[np.ndarray, "layer *sample"]
@@ -198,6 +223,12 @@ def separation_vertex_slopes(point: CriticalPoint) -> dict[str, float]:
     """Slopes s of V00/K², V02/(Kd), V11/(Kd), V22/d² → s·ℓ at criticality (D9.6), beyond the book.
 
     Scale-invariant: exact, at infinitesimal angle. K* = 0: asymptotic, for p_perpendicular < 4.
+
+    **Arguments:**
+
+    - `point`: a critical point, from `critical_initialisation`.
+
+    **Returns:** the slopes by name.
 
     >>> from dynagram.theory.criticality._points import critical_initialisation
     >>> separation_vertex_slopes(critical_initialisation("relu"))

@@ -1,6 +1,9 @@
 """Gradient descent on the weights of one network with one output, full batch (Nordio (11), (12)).
 
-θ ← θ − η λ_θ ∂𝓛/∂θ with 𝓛 = (1/M) Σ_α (Ŷ^α − Y^α)²: what the laws of the fields must reproduce.
+θ ← θ − η λ_θ ∂𝓛/∂θ with 𝓛 = (1/M) Σ_α (Ŷ^α − Y^α)²: what the laws of the fields must reproduce,
+step by step and flip by flip. That is why it is a loop of its own and no `train` of an ensemble:
+every step counts the preactivations that change sign, and with frozen masks the same step serves
+the predictions from an anchor.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import functools
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +30,8 @@ from dynagram.networks import (
 )
 from dynagram.observables.tangents._signals import Signals, network_signals
 
-_STEPS_BETWEEN_CHECKS = 100
+# Steps of one call of the compiled loop; the loss is looked at in between.
+_BLOCK = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,21 +75,60 @@ def descend(model: Model, x: object, y: object, *, eta: float, steps: int) -> De
     rate = checked_number("eta", eta, "a learning rate must be ≥ 0")
     if steps < 0:
         raise InvalidValueError("steps", steps, "expected 0 or more")
-    losses, flips = [], []
-    before: Signals | None = None
-    for step in range(steps + 1):
-        moved, seen, loss = gradient_step(model, inputs, targets, rate)
-        if before is not None:
-            flips.append(count_flips(before, seen))
-        losses.append(loss)
-        check = step % _STEPS_BETWEEN_CHECKS == 0 or step == steps
-        if check and not np.isfinite(np.asarray(loss)):
-            raise divergence(np.asarray(losses), eta)
-        if step < steps:
-            model, before = moved, seen
-    counts = np.asarray(flips, dtype=int).reshape(steps, model.network.depth - 1)
-    end = jax.tree.map(np.asarray, model)
-    return Descent(end, np.asarray(losses, dtype=np.float64), counts)
+    depth = model.network.depth
+    losses = np.zeros(steps + 1)
+    flips = np.zeros((steps + 1, depth - 1), dtype=int)  # between a step and the one before
+    z = gradient_step(model, inputs, targets, rate)[1].z[:-1]
+    for first in range(0, steps, _BLOCK):
+        count = min(_BLOCK, steps - first)
+        model, z, seen, changed = _descend(model, z, inputs, targets, rate, count)
+        losses[first : first + count] = np.asarray(seen)[:count]
+        flips[first : first + count] = np.asarray(changed)[:count]
+        if not np.isfinite(losses[first + count - 1]):
+            raise divergence(losses[: first + count], eta)
+    _, end, losses[-1] = gradient_step(model, inputs, targets, rate)
+    flips[-1] = count_flips(z, end.z[:-1])
+    if not np.isfinite(losses[-1]):
+        raise divergence(losses, eta)
+    return Descent(jax.tree.map(np.asarray, model), losses, flips[1:])
+
+
+@float64
+def _descend(
+    model: Model,
+    z: tuple[Array, ...],
+    x: np.ndarray,
+    y: np.ndarray,
+    eta: float,
+    count: int,
+) -> tuple[Model, tuple[Array, ...], Array, Array]:
+    """`count` ≤ _BLOCK steps: the model after, z before the last, all losses before a step, flips.
+
+    `z` are the hidden preactivations of the step before; the first flips are since then.
+    """
+    params, *seen = _block(model.network, model.params, z, x, y, eta, count)
+    return model.with_params(params), *seen
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _block(
+    network: Architecture,
+    params: Params,
+    z: tuple[Array, ...],
+    x: Array,
+    y: Array,
+    eta: Array,
+    count: Array,
+) -> tuple[Params, tuple[Array, ...], Array, Array]:
+    def step(index: Array, carry: Any) -> Any:
+        params, before, losses, flips = carry
+        params, seen, loss = _step(network, params, x, y, eta, None)
+        flips = flips.at[index].set(_flips(before, seen.z[:-1]))
+        return params, seen.z[:-1], losses.at[index].set(loss.astype(losses.dtype)), flips
+
+    # Places for a whole block, so that one compilation serves every number of steps.
+    empty = jnp.zeros(_BLOCK), jnp.zeros((_BLOCK, network.depth - 1), dtype=int)
+    return jax.lax.fori_loop(0, count, step, (params, z, *empty))
 
 
 @float64
@@ -126,9 +170,9 @@ def _step(
 
 
 @float64
-def count_flips(before: Signals, after: Signals) -> Int[Array, " layer"]:
+def count_flips(before: tuple[Array, ...], after: tuple[Array, ...]) -> Int[Array, " layer"]:
     """How many preactivations of each hidden layer changed sign."""
-    return _flips(before.z[:-1], after.z[:-1])
+    return _flips(before, after)
 
 
 @jax.jit

@@ -25,8 +25,9 @@ from dynagram.theory.skips._slope import vertex_slope
 class AspectRatio:
     """r*, the slope ν behind it, and the truncated information there, in nats.
 
-    `resummed` is log(1 + x*)/ν, where x itself (exactly e^{νr} − 1 in deep scale-invariant
-    networks) reaches x*: how soft the number is.
+    `r_star` = `x_star`/`nu` for σ called `activation`, the `skip` γ and the `vertex` recursion;
+    `information` is I at r*. `resummed` is log(1 + x*)/ν, where x itself (exactly e^{νr} − 1 in
+    deep scale-invariant networks) reaches x*: how soft the number is.
     """
 
     activation: str
@@ -52,7 +53,15 @@ def optimal_aspect_ratio(
 ) -> AspectRatio:
     """r* = 4/((20 + 3n_L) ν(γ)) for two halves of n_L = `outputs` (A.73), (A.74), (B.36).
 
-    One output counts like (20 + 3·1), the formula's own continuation: halves need n_L ≥ 2.
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`.
+    - `outputs`: n_L. One output counts like (20 + 3·1), the formula's own continuation: halves need
+        n_L ≥ 2.
+    - `skip`: γ of the blocks.
+    - `vertex`: the recursion whose ν(γ) is used: "corrected", or "published" for (B.26) as printed.
+
+    **Returns:** an `AspectRatio`.
 
     >>> best = optimal_aspect_ratio("relu", 10)
     >>> round(best.r_star, 6), round(best.information, 9)
@@ -72,6 +81,13 @@ def optimal_aspect_ratio(
 def optimal_variance(first: float | int, second: float | int) -> float:
     """x* = 4/(20 + 3m_1 + 3m_2), the maximum of (A.67).
 
+    **Arguments:**
+
+    - `first`, `second`: m_1 and m_2 > 0, the sizes of the two groups of neurons; they may be
+        fractions, as the halves of an odd number.
+
+    **Returns:** x*.
+
     >>> round(optimal_variance(1, 1), 6)
     0.153846
     """
@@ -87,6 +103,15 @@ def optimal_skip(
 
     Where ν(γ) is not monotone (ReLU, corrected) the largest solution is meant: the one on the
     branch on which skips reduce fluctuations. Set C_b and C_W by `residual_critical` with it.
+
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`.
+    - `ratio`: r = L/n > 0.
+    - `outputs`: n_L, of which two halves are compared.
+    - `vertex`: the recursion whose ν(γ) is used: "corrected", or "published" for (B.26) as printed.
+
+    **Returns:** γ*.
 
     >>> [round(optimal_skip("relu", 0.1, 10, vertex=v), 6) for v in ("published", "corrected")]
     [0.899505, 0.971744]
@@ -117,6 +142,14 @@ def optimal_skip(
 def truncated_information(ratio: float, nu: float, *, first: int, second: int) -> float:
     """I of (A.71) at L/n = `ratio`: (A.67) with x = ν r. Negative beyond 1.5 r*.
 
+    **Arguments:**
+
+    - `ratio`: r = L/n.
+    - `nu`: ν, the slope of x in r.
+    - `first`, `second`: m_1 and m_2, the sizes of the two groups of outputs.
+
+    **Returns:** I in nats.
+
     >>> round(truncated_information(0.016, 5.0, first=5, second=5), 9)
     0.006666667
     """
@@ -128,6 +161,14 @@ def residual_information(flow: ResidualFlow, *, fan_in: int, first: int, second:
 
     (m_1m_2/n²)[V²/(8K⁴) + Σ_{p≠2} φ_p²/(2K²)]: with a skip, neurons also share the part of the
     response that V does not see. It stays O(1) with depth while V grows.
+
+    **Arguments:**
+
+    - `flow`: a `ResidualFlow` with the corrected vertex, from `residual_flow`.
+    - `fan_in`: n, the width of the layer below.
+    - `first`, `second`: m_1 and m_2, the sizes of the two groups of neurons.
+
+    **Returns:** I in nats, one per layer; 0 where K is 0.
 
     >>> from dynagram.networks import MLP
     >>> from dynagram.theory.skips import residual_flow

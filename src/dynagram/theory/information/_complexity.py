@@ -20,8 +20,9 @@ FOUR_SAMPLE_TENSORS = ("V", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 class ComplexityCount:
     """Numbers needed at order 1/n^`order`: `leading_power` of N_D, and exact independent entries.
 
-    `independent` counts symmetric kernels and vertices once per distinct entry: y, K and Θ at
-    infinite width, V on top at order 1/n, the six-point vertex at 1/n².
+    `printed_power` is that of the printed (ε.25), which disagrees. `independent` counts symmetric
+    kernels and vertices once per distinct entry: y, K and Θ at infinite width, V on top at order
+    1/n, the six-point vertex at 1/n².
     """
 
     order: int
@@ -32,6 +33,15 @@ class ComplexityCount:
 
 def complexity_count(samples: int, *, train: int, outputs: int, order: int = 0) -> ComplexityCount:
     """Count for a data set of N_D = `samples`, N_A = `train` of them with targets.
+
+    **Arguments:**
+
+    - `samples`: N_D, the number of all samples.
+    - `train`: N_A, how many of them have targets, 1 to N_D.
+    - `outputs`: n_L.
+    - `order`: k ≥ 0, of the truncation at 1/n^k.
+
+    **Returns:** a `ComplexityCount`.
 
     >>> count = complexity_count(100, train=60, outputs=1)
     >>> count.leading_power, sum(count.independent.values())       # n_L N_A + N_D(N_D + 1)

@@ -21,7 +21,15 @@ ORDERS = ("leading", "next")
 
 
 def relative_variance(V: Value | float, G: Value | float, *, fan_in: int) -> Value:
-    """x = V/(n_{ℓ-1}G²), `fan_in` being the width of the layer below.
+    """x = V/(n_{ℓ-1}G²), the relative variance of the metric.
+
+    **Arguments:**
+
+    - `V`: the four-point vertex of one input, one number or an array.
+    - `G`: the metric, of the same shape.
+    - `fan_in`: n_{ℓ-1}, the width of the layer below.
+
+    **Returns:** x, of the shape of `V` and `G`.
 
     >>> float(relative_variance(5.0, 1.0, fan_in=100))
     0.05
@@ -35,6 +43,15 @@ def entropy(
     x: Value | float, *, neurons: int, G: Value | float = 1.0, order: str = "next"
 ) -> Value:
     """S_m = (m/2) log(2πeG) − (m² + 2m)/16 x² + (m³ + 10m² + 16m)/48 x³ (A.52), (A.66).
+
+    **Arguments:**
+
+    - `x`: V/(n_{ℓ-1}G²), one number or an array.
+    - `neurons`: m.
+    - `G`: the metric, one number or of the shape of `x`.
+    - `order`: "leading" stops at x², "next" adds x³.
+
+    **Returns:** S_m in nats, of the shape of `x`.
 
     >>> round(float(entropy(0.1, neurons=1)), 6)
     1.417626
@@ -53,6 +70,14 @@ def mutual_information(x: Value | float, *, first: int, second: int, order: str 
     m_1m_2/8 x² − m_1m_2(20 + 3m_1 + 3m_2)/48 x³. The series is useless beyond its maximum at
     x* = 4/(20 + 3m_1 + 3m_2) and negative beyond 1.5x*: see `ScaleMixture` for the exact value.
 
+    **Arguments:**
+
+    - `x`: V/(n_{ℓ-1}G²), one number or an array.
+    - `first`, `second`: m_1 and m_2, the sizes of the two groups.
+    - `order`: "leading" stops at x², "next" adds x³.
+
+    **Returns:** I in nats, of the shape of `x`.
+
     >>> float(mutual_information(0.01, first=1, second=1).round(9))
     1.1958e-05
     """
@@ -67,6 +92,13 @@ def mutual_information(x: Value | float, *, first: int, second: int, order: str 
 def tripartite_information(x: Value | float, *, first: int, second: int, third: int) -> Value:
     """I_3 = m_1m_2m_3/8 x³ > 0 (A.75), leading: what three groups know is redundant.
 
+    **Arguments:**
+
+    - `x`: V/(n_{ℓ-1}G²), one number or an array.
+    - `first`, `second`, `third`: m_1, m_2 and m_3, the sizes of the three groups.
+
+    **Returns:** I_3 in nats, of the shape of `x`.
+
     >>> float(tripartite_information(0.1, first=1, second=1, third=2).round(9))
     0.00025
     """
@@ -80,6 +112,15 @@ def running_couplings(
     """g_m and v_m of the sextic action to order 1/n² (A.59), (A.63), u_m = `sextic` given.
 
     v_m = V/(nG⁴) − (m + 8)/2 (V/(nG³))² + (m + 4)u_m G; the action is (A.55).
+
+    **Arguments:**
+
+    - `x`: V/(n_{ℓ-1}G²).
+    - `neurons`: m.
+    - `G`: the metric.
+    - `sextic`: u_m, the sextic coupling.
+
+    **Returns:** (g_m, v_m).
 
     >>> g, v = running_couplings(0.1, neurons=2)
     >>> round(g, 4), round(v, 4)
@@ -101,6 +142,15 @@ def several_inputs_entropy(
     """S of m neurons on several inputs at leading order, with indices raised by G⁻¹.
 
     (m/2) log|2πeG| − [m² V_(ab)(cd)V^(ab)(cd) + 2m V_(ab)(cd)V^(ac)(bd)]/(16n²).
+
+    **Arguments:**
+
+    - `G`: the metric of the inputs, regular.
+    - `V`: the four-point vertex V_(ab)(cd), indices in this order.
+    - `fan_in`: n, the width of the layer below.
+    - `neurons`: m.
+
+    **Returns:** S in nats.
 
     >>> one = np.ones((1, 1))
     >>> S = several_inputs_entropy(one, 5 * np.ones((1,) * 4), fan_in=100, neurons=3)
@@ -126,6 +176,15 @@ def several_inputs_information(
     """I between two groups of neurons, each seen on all inputs, at leading order.
 
     m_1m_2 V_(ab)(cd)V^(ab)(cd)/(8n²): (A.53) for one input.
+
+    **Arguments:**
+
+    - `G`: the metric of the inputs, regular.
+    - `V`: the four-point vertex V_(ab)(cd), indices in this order.
+    - `fan_in`: n, the width of the layer below.
+    - `first`, `second`: m_1 and m_2, the sizes of the two groups.
+
+    **Returns:** I in nats.
 
     >>> one = np.ones((1, 1))
     >>> I = several_inputs_information(one, np.ones((1,) * 4), fan_in=10, first=1, second=2)

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
+from dynagram.data._data import check_inputs
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP
+from dynagram.training import GradientFlow, Posterior, Training
 
 # Below this share of the variance an input is a linear function of others, to rounding.
 _SINGULAR = 1e-13
@@ -22,6 +25,13 @@ _SINGULAR = 1e-13
 
 def gaussian_entropy(K: Float[np.ndarray, "a a"], *, neurons: int = 1) -> float:
     """S = (m/2) log|2πeK| of m = `neurons` neurons on all inputs (A.26); may be negative.
+
+    **Arguments:**
+
+    - `K`: the covariance over inputs, regular.
+    - `neurons`: m.
+
+    **Returns:** S in nats.
 
     >>> round(gaussian_entropy(np.array([[1.0]]), neurons=2), 12)     # log 2πe
     2.837877066409
@@ -39,8 +49,13 @@ def gaussian_information(
 ) -> float:
     """I between the outputs on two groups of inputs, (m/2) log(|K_AA||K_BB|/|K_A∪B|) (A.28).
 
-    `first` and `second` number rows of `K`, without overlap. Infinite when an input of one group
-    is a linear function of the other's.
+    **Arguments:**
+
+    - `K`: the covariance over inputs.
+    - `first`, `second`: the two groups, as numbers of rows of `K`, without overlap.
+    - `neurons`: m.
+
+    **Returns:** I in nats; infinite when an input of one group is a linear function of the other's.
 
     >>> K = np.array([[1.5, 1.1], [1.1, 1.5]])
     >>> round(gaussian_information(K, [0], [1]), 12)
@@ -63,8 +78,13 @@ def gaussian_information(
 def equal_norm_information(K_0: float, K_2: float) -> float:
     """I of two inputs of equal norm, from K_[0] and K_[2] (A.29): no cancellation for near ones.
 
-    K_[0] = (K_++ + K_+-)/2 and K_[2] = (K_++ − K_+-)/2. Zero when K_[2] = K_[0], infinite as
-    K_[2] → 0; at criticality the ratio runs with depth only as a power.
+    **Arguments:**
+
+    - `K_0`: K_[0] = (K_++ + K_+-)/2 > 0.
+    - `K_2`: K_[2] = (K_++ − K_+-)/2 ≥ 0.
+
+    **Returns:** I in nats. Zero when K_[2] = K_[0], infinite as K_[2] → 0; at criticality the ratio
+    runs with depth only as a power.
 
     >>> round(equal_norm_information(1.3, 0.2), 12)
     0.385854751532
@@ -90,9 +110,21 @@ def trained_information(
 ) -> float:
     """I between outputs on two groups of `test_x` once the network knows `train_x`, order "∞".
 
-    `state` is "posterior" (Bayesian, covariance (6.57), with observation `noise`), "trained" (end
-    of gradient descent, (10.41)) or "untrained". Targets do not enter. It may rise or fall:
-    two outputs lose what a known input told about both, and what is left may vary together.
+    Targets do not enter. It may rise or fall: two outputs lose what a known input told about both,
+    and what is left may vary together.
+
+    **Arguments:**
+
+    - `network`: an `MLP`.
+    - `train_x`: the known inputs, (samples, n_0).
+    - `test_x`: the inputs of the two groups, (samples, n_0).
+    - `first`, `second`: the two groups, as numbers of rows of `test_x`, without overlap.
+    - `state`: "posterior" (Bayesian, covariance (6.57)), "trained" (end of gradient descent,
+        (10.41)) or "untrained".
+    - `noise`: variance of the observation noise; for the posterior only.
+    - `neurons`: how many outputs count.
+
+    **Returns:** I in nats.
 
     >>> net = MLP([2, 50, 50, 1], "tanh", C_b=0.1, C_W=1.5)
     >>> tests, known = [[1.0, 0.2], [0.5, 0.9]], [[1.1, 0.1], [-1.0, 0.5]]
@@ -107,22 +139,19 @@ def trained_information(
 def _covariance(
     network: MLP, train_x: object, test_x: object, state: str, noise: float
 ) -> np.ndarray:
-    known = check_inputs(train_x, network.widths[0], "train_x")
-    tests = check_inputs(test_x, network.widths[0], "test_x")
-    targets = np.zeros((known.shape[0], network.widths[-1]))
+    tests = check_inputs(test_x, network.input_size, "test_x")
     if state == "untrained":
         from dynagram.theory._kernels import frozen_kernels
 
         return frozen_kernels(network, tests, layers="last").K[0]
-    if state == "posterior":
-        from dynagram.theory.bayes._infinite import infinite_posterior
+    # Imported here: outputs import recursions that this module does not need.
+    from dynagram.theory._predict_outputs import predict_outputs
 
-        return infinite_posterior(network, known, targets, tests, noise=noise).covariance
-    if state == "trained":
-        from dynagram.theory.training._infinite import infinite_training
-
-        run = infinite_training(network, known, targets, tests, algorithm="flow")
-        return run.at().covariance
+    known = check_inputs(train_x, network.input_size, "train_x")
+    data = Data(known, np.zeros((known.shape[0], network.output_size)), tests)
+    if state in ("posterior", "trained"):
+        how = Posterior(noise) if state == "posterior" else Training(GradientFlow())
+        return predict_outputs(network, data, how, order="infinite").kernel_infinite
     raise InvalidValueError("state", state, "expected untrained, posterior or trained")
 
 

@@ -26,6 +26,11 @@ _CHUNK = 2**20
 class ScaleMixture:
     """A distribution of Ĝ as `values` with `weights` that add up to 1.
 
+    **Arguments:**
+
+    - `values`: variances > 0, the places of the distribution.
+    - `weights`: their probabilities ≥ 0, of the same shape.
+
     >>> exact = ScaleMixture.lognormal(4 / 26)
     >>> round(exact.mutual_information(1, 1), 6)
     0.001791
@@ -161,6 +166,14 @@ def sampled_information(
     """I between neurons of a real layer from samples of its Ĝ, with a delete-one-batch error.
 
     The mixture over the samples is used as it is; its bias is below the standard error.
+
+    **Arguments:**
+
+    - `metrics`: samples of Ĝ, one per network; at least four per batch.
+    - `first`, `second`: m_1 and m_2, the sizes of the two groups of neurons.
+    - `batches`: into how many parts the samples are split for the error.
+
+    **Returns:** an `Estimate` of I in nats.
 
     >>> metrics = np.random.default_rng(0).gamma(50.0, 0.02, size=1000)      # x = 0.02
     >>> found = sampled_information(metrics, first=1, second=1, batches=8)

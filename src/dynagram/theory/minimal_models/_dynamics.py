@@ -7,13 +7,19 @@ The truth that the formulas of first order in ε are compared with; any ε is al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
+from dynagram._precision import float64
 from dynagram.errors import AccuracyError, InvalidValueError, NonFiniteError
 from dynagram.networks import checked_number
 from dynagram.theory.minimal_models._quadratic import QuadraticModel
+
+_MOST_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,7 @@ def descend(
     )
 
 
+@float64
 def flow(
     model: QuadraticModel, y: Float[np.ndarray, "a column"], *, time: float | None = None
 ) -> Trained:
@@ -76,7 +83,7 @@ def flow(
     >>> model.outputs(flow(model, np.array([[1.0]])).W).ravel().round(3)
     array([1.   , 0.093])
     """
-    from scipy.integrate import solve_ivp
+    import diffrax
 
     part = _training_part(model, y)
     if time is None:
@@ -84,18 +91,35 @@ def flow(
         if eigenvalues[0] <= 1e-10 * eigenvalues[-1]:
             raise InvalidValueError("time", None, "the kernel is singular: say how long to train")
         time = 40.0 / float(eigenvalues[0])
-    shape = (model.features.shape[1], y.shape[1])
+    phi, psi = jnp.asarray(part.features), jnp.asarray(part.meta_features)
 
-    def velocity(_: float, flat: np.ndarray) -> np.ndarray:
-        W = flat.reshape(shape)
-        return -_gradient(part, W, part.outputs(W) - y).reshape(-1)
+    def loss(W: Array) -> Array:
+        z = phi @ W + 0.5 * part.epsilon * jnp.einsum("apq,pj,qj->aj", psi, W, W)
+        return 0.5 * jnp.sum((z - jnp.asarray(y)) ** 2)
 
-    start = np.zeros(shape[0] * shape[1])
-    found = solve_ivp(velocity, (0.0, time), start, method="DOP853", rtol=1e-12, atol=1e-14)
-    if not found.success:
-        raise NonFiniteError(f"gradient flow could not be integrated: {found.message}")
-    W = found.y[:, -1].reshape(shape)
-    return Trained(W, float(np.max(np.abs(part.outputs(W) - y))), found.t.size - 1)
+    def velocity(_: Any, W: Array, __: Any) -> Array:
+        return -jax.grad(loss)(W)
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity),
+        diffrax.Dopri8(),
+        t0=0.0,
+        t1=float(time),
+        dt0=None,
+        y0=jnp.zeros((phi.shape[1], y.shape[1])),
+        stepsize_controller=diffrax.PIDController(rtol=1e-12, atol=1e-14),
+        max_steps=_MOST_STEPS,
+        throw=False,
+    )
+    if solution.result != diffrax.RESULTS.successful:
+        raise NonFiniteError(
+            f"gradient flow could not be integrated up to {time:g} in {_MOST_STEPS} steps: "
+            "epsilon is too large, or the kernel is nearly singular"
+        )
+    assert solution.ys is not None
+    W = np.asarray(solution.ys[-1])
+    residual = float(np.max(np.abs(part.outputs(W) - y)))
+    return Trained(W, residual, int(solution.stats["num_accepted_steps"]))
 
 
 def _training_part(model: QuadraticModel, y: np.ndarray) -> QuadraticModel:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.gaussian._families import TwoPoint
-from dynagram.networks import MLP, check_inputs, checked_number
-from dynagram.networks._checks import require_plain
+from dynagram.networks import MLP
+from dynagram.networks._checks import checked_number
 from dynagram.theory._predict import predict
-from dynagram.theory.bayes._evidence import require_hidden_layer
-from dynagram.theory.bayes._solve import check_data
+from dynagram.theory.bayes._evidence import require_vertex
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,31 +52,29 @@ class FirstStep:
 
 
 def first_step(
-    network: MLP,
-    x: object,
-    y: object,
-    test_x: object | None = None,
-    *,
-    eta: float,
-    accuracy: float = 1e-4,
-    seed: int = 0,
+    network: MLP, data: Data, *, eta: float, accuracy: float = 1e-4, seed: int = 0
 ) -> FirstStep:
-    """Representation learning in one step of gradient descent on (x, y), on average.
+    """Representation learning in one step of gradient descent on ½Σ(z − y)², on average.
 
-    Needs a smooth activation (P and Q). Cost: those of P, Q on all samples, N⁴ numbers per layer.
+    **Arguments:**
+
+    - `network`: an `MLP` with a smooth activation, for P and Q.
+    - `data`: training inputs and targets, and test inputs if there are any.
+    - `eta`: the global step size.
+    - `accuracy`, `seed`: as in `predict`.
+
+    **Returns:** `FirstStep`, samples as [train…, test…]. Cost: those of P, Q on all samples, N⁴
+    numbers per layer.
 
     >>> net = MLP([3, 100, 1], "gelu", C_b=0.1, C_W=1.5)
-    >>> found = first_step(net, np.ones((1, 3)), [1.0], eta=0.1)
-    >>> found.ntk_change.round(5), round(found.relative_ntk_change, 5)
+    >>> step = first_step(net, Data(np.ones((1, 3)), [1.0]), eta=0.1)
+    >>> step.ntk_change.round(5), round(step.relative_ntk_change, 5)
     (array([[-0.01131]]), 0.00357)
     """
     rate = checked_number("eta", eta, "a step size must be > 0", positive=True)
-    inputs, targets = check_data(network, x, y)
-    require_plain(network, "the first step at order 1/n")
-    require_hidden_layer(network)
-    samples = inputs
-    if test_x is not None:
-        samples = np.concatenate([inputs, check_inputs(test_x, network.widths[0], "test_x")])
+    data.check(network)
+    require_vertex(network, "the first step at order 1/n")
+    inputs, targets, samples = data.x, data.y, data.inputs
     names = ("K", "Theta", "P", "Q")
     theory = predict(network, samples, names, accuracy=accuracy, seed=seed)
     A, n, (_, n_L) = slice(0, inputs.shape[0]), network.widths[-2], targets.shape

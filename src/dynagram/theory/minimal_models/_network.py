@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import Model, check_inputs
+from dynagram.data import Data
+from dynagram.data._data import check_inputs
+from dynagram.networks import Model
 from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
-from dynagram.theory.bayes._solve import check_data
 from dynagram.theory.minimal_models._nearly_kernel import nearly_kernel_prediction
 
 
@@ -79,21 +80,14 @@ def network_model(model: Model, x: object) -> NetworkModel:
 
 
 def network_prediction(
-    model: Model,
-    x: object,
-    y: object,
-    test_x: object,
-    *,
-    solution: str = "gd",
-    eta: float | None = None,
+    model: Model, data: Data, *, solution: str = "gd", eta: float | None = None
 ) -> NetworkPrediction:
     """Train the quadratic model of one network from its own initialisation, to first order in dH.
 
     **Arguments:**
 
     - `model`: the network, with its learning rates, and its weights.
-    - `x`, `y`: training inputs (N_A, n_0) and targets; the loss is "half-sum", ½Σ(z − y)².
-    - `test_x`: further inputs.
+    - `data`: training inputs and targets, and test inputs; the loss is "half-sum", ½Σ(z − y)².
     - `solution`: as in `fit_nearly_kernel`.
     - `eta`: the global learning rate of the network.
 
@@ -101,13 +95,13 @@ def network_prediction(
 
     >>> from dynagram.networks import MLP
     >>> drawn = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0, dtype="float32")
-    >>> after = network_prediction(drawn, np.eye(2), [0.5, -0.5], [[1.0, 1.0]], eta=0.1)
+    >>> data = Data(np.eye(2), [0.5, -0.5], test_x=[[1.0, 1.0]])
+    >>> after = network_prediction(drawn, data, eta=0.1)
     >>> after.outputs[:2].ravel().round(6), after.response.shape
     (array([ 0.5, -0.5]), (3, 1, 2, 1))
     """
-    inputs, targets = check_data(model.network, x, y)
-    tests = check_inputs(test_x, model.network.input_size, "test_x")
-    quadratic = network_model(model, np.concatenate([inputs, tests]))
+    targets = data.check(model.network).y
+    quadratic = network_model(model, data.inputs)
     train, n_L = targets.shape
     missing = (targets - quadratic.outputs[:train]).reshape(-1, 1)
     # Outputs are quadratic in y, so a central difference of any size is their exact derivative.

@@ -30,7 +30,16 @@ def drive_constant(
 ) -> float:
     """C: the time in which A_1[mode, mode] of the drive-only flow grows to `ratio`.
 
-    `pattern` is the initial state divided by ε. Closures of the network apply. Cost: a small ODE.
+    Cost: a small ODE.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its closures apply.
+    - `pattern`: the initial state divided by ε.
+    - `ratio`: the value to reach, above the one at the start; ∞ needs at least three layers.
+    - `mode`: which mode is watched, counted from 1.
+
+    **Returns:** C, a pure number.
 
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20)
     >>> round(drive_constant(network, network.aligned(1.0), 6.0), 8)
@@ -62,6 +71,15 @@ def leading_block_time(
     network: BlockNetwork, pattern: Coordinates, epsilon: float, threshold: float
 ) -> float:
     """T = C(θ/ε)/(√N_B h_σ α^{L−1} ε^{L−2}) in reduced time, from the state ε·pattern.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`.
+    - `pattern`: the initial state divided by ε.
+    - `epsilon`: ε, the scale of the initial state.
+    - `threshold`: θ, the value that A_1[1, 1] has to reach.
+
+    **Returns:** T, in reduced time.
 
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20)
     >>> round(leading_block_time(network, network.aligned(1.0), 0.05, 0.3), 3)

@@ -54,13 +54,20 @@ Outputs = Literal["sum", "per mode"]
 class BlockNetwork:
     """A block-symmetric network and its teacher y = Σ_k β_k σ(v_k·x); hashable.
 
-    `open_layers` lists the layers whose off-block entries move: all of 1 … L−1 is the exact flow
-    (and, with one output per mode, layer L too), () the decoupled one, (1, 2) the published
-    augmented closure. `outputs` "per mode" gives every mode an output of its own. `rates`: W_1
-    moves with rate 1, the deeper layers with 1/N_B ("block", which makes dx/dt = −∂𝓛/∂x in every
-    coordinate), 1/N ("width") or 1 ("uniform"). `block_size` is one number, or one for each block:
-    then N_B, in the rates and the clock t = s/N_B, is their mean and row a of A_1 is N_B/n_a times
-    as fast. `spacing` is the step of the quadrature grid.
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`.
+    - `depth`: L ≥ 2, the number of weight matrices.
+    - `betas`: (β_1, …, β_K), the amplitudes of the teacher's modes, all > 0.
+    - `block_size`: n_a, one number, or one for each block: then N_B, in the rates and the clock
+        t = s/N_B, is their mean and row a of A_1 is N_B/n_a times as fast.
+    - `open_layers`: the layers whose off-block entries move: all of 1 … L−1 is the exact flow (and,
+        with one output per mode, layer L too), () the decoupled one, (1, 2) the published augmented
+        closure. By default all that have such entries.
+    - `outputs`: "sum", or "per mode", which gives every mode an output of its own.
+    - `rates`: W_1 moves with rate 1, the deeper layers with 1/N_B ("block", which makes
+        dx/dt = −∂𝓛/∂x in every coordinate), 1/N ("width") or 1 ("uniform").
+    - `spacing`: the step of the quadrature grid.
 
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20)
     >>> network.open_layers, network.closed((1, 2)).coordinates, network.coordinates
@@ -229,8 +236,9 @@ def _checked_sizes(block_size: object, modes: int) -> int | tuple[int, ...]:
 class BlockPath:
     """A flow at chosen times (reduced clock): states, loss and learned fractions of each mode.
 
-    `linear[i, k]` = E[f g_k]/E[y g_k] is the learned fraction of mode k's linear part and
-    `cubic[i, k]` that of its third Hermite coefficient.
+    `states` holds the `Coordinates` of all times, stacked along a first axis; `linear[i, k]` =
+    E[f g_k]/E[y g_k] is the learned fraction of mode k's linear part and `cubic[i, k]` that of its
+    third Hermite coefficient.
     """
 
     times: Float[np.ndarray, " times"]
@@ -244,6 +252,13 @@ class BlockPath:
 def block_loss(network: BlockNetwork, state: Coordinates) -> float:
     """½E|f − y|² of a state.
 
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`.
+    - `state`: its `Coordinates`.
+
+    **Returns:** the loss, averaged over Gaussian inputs.
+
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3, 0.08), block_size=20)
     >>> round(block_loss(network, network.aligned(0.05)), 7)
     0.2161289
@@ -253,7 +268,15 @@ def block_loss(network: BlockNetwork, state: Coordinates) -> float:
 
 @float64
 def block_velocity(network: BlockNetwork, state: Coordinates) -> Coordinates:
-    """dx/dt in reduced time t = s/N_B; frozen entries are 0."""
+    """dx/dt in reduced time t = s/N_B.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its closures apply.
+    - `state`: its `Coordinates`.
+
+    **Returns:** `Coordinates` of the velocity; frozen entries are 0.
+    """
     found = _velocity(network.activation, network.problem(), _arrays(state))
     return jax.tree.map(np.asarray, found)
 
@@ -271,10 +294,21 @@ def block_escape(
 ) -> Arrival:
     """When the flow from `state` first reaches `level`, in reduced time, and its state then.
 
-    `quantity` is "scale" (A_1[mode, mode] = X_{1,mode}), "loss" (`level` is a fraction of the
-    loss at the start), "linear" or "cubic" (learned fractions of `mode`). Modes count from 1.
-    A level not reached by `t_max`, by default 30 times the initial |x|/|dx/dt|, is an error.
     Cost: about 60 steps of 14 gradients; 24 586 nodes with three modes, 2 s.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its closures apply.
+    - `state`: the `Coordinates` at time 0.
+    - `level`: the value of `quantity` to reach; for "loss" a fraction of the loss at the start.
+    - `quantity`: "scale" (A_1[mode, mode] = X_{1,mode}), "loss", "linear" or "cubic" (learned
+        fractions of `mode`).
+    - `mode`: which mode is watched, counted from 1.
+    - `t_max`: a level not reached by this reduced time is an error; by default 30 times the initial
+        |x|/|dx/dt|.
+    - `rtol`: relative tolerance of the solver.
+
+    **Returns:** an `Arrival`: `time` in reduced time and the `state` then.
 
     >>> betas = (1, 0.3, 0.08)
     >>> network = BlockNetwork("tanh", depth=4, betas=betas, block_size=20, spacing=0.42)
@@ -317,6 +351,15 @@ def block_path(
 
     Cost: while the loss still falls fast, as `block_escape`; afterwards stability limits the step
     to about 0.4, that is 35 gradients per unit of time.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its closures apply.
+    - `state`: the `Coordinates` at time 0.
+    - `times`: increasing reduced times.
+    - `rtol`: relative tolerance of the solver.
+
+    **Returns:** a `BlockPath`: states, loss and learned fractions at `times`.
     """
     problem, sigma = network.problem(), network.activation
     grid = np.asarray(times, dtype=np.float64)

@@ -27,10 +27,11 @@ Label = Literal["A", "B", "C", "D", "unclassified"]
 class ActivationClass:
     """Where an activation stands, and the numbers the escape laws need.
 
-    `q` and `a_q` belong to the first nonlinear Taylor term (None where there is none up to z⁸, or
-    where σ has a kink at 0); `h` = E[gσ(g)] = E[σ'(g)] and `h_q` = E[(σ(g) − σ(0)) g^q] with
-    g ~ N(0, 1). `slopes` are σ'(0⁻) and σ'(0⁺); `alpha` is their common value, nan for ReLU.
-    `deficit_order` is the leading power of φ_σ at 0 (None: φ_σ vanishes there to order 8).
+    `label` is the class, "A" to "D" or "unclassified"; `offset` is a_0 = σ(0). `q` and `a_q` belong
+    to the first nonlinear Taylor term (None where there is none up to z⁸, or where σ has a kink at
+    0); `h` = E[gσ(g)] = E[σ'(g)] and `h_q` = E[(σ(g) − σ(0)) g^q] with g ~ N(0, 1). `slopes` are
+    σ'(0⁻) and σ'(0⁺); `alpha` is their common value, nan for ReLU. `deficit_order` is the leading
+    power of φ_σ at 0 (None: φ_σ vanishes there to order 8).
     """
 
     activation: Activation
@@ -73,6 +74,12 @@ def classify(activation: ActivationLike) -> ActivationClass:
     A: φ_σ ≡ 0 (linear, ReLU). B_q: odd. C: σ(0) = 0, σ''(0) ≠ 0. D: σ(0) ≠ 0. Whatever fits none
     of them, such as z + z⁴ or an activation with a kink at 0, is "unclassified". Cost: one
     quadrature, then cached.
+
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+
+    **Returns:** an `ActivationClass`.
 
     >>> tanh = classify("tanh")
     >>> tanh.name, tanh.alpha, round(tanh.a_q, 6), round(tanh.h, 12), round(tanh.h_q, 12)

@@ -21,6 +21,8 @@ ClockName = Literal["reduced", "matrix", "steps"]
 class Clock:
     """A way to tell the time, as `units` of it in one unit of reduced time.
 
+    `name` is "reduced", "matrix" or "steps".
+
     >>> clock("steps", width=64, learning_rate=0.05).units
     1280.0
     """
@@ -43,10 +45,16 @@ REDUCED = Clock("reduced", 1.0)
 
 
 def clock(name: str, *, width: int, learning_rate: float | None = None) -> Clock:
-    """The clock called `name` for hidden layers of `width` neurons; steps need a learning rate.
+    """The clock called `name` for hidden layers of `width` neurons.
 
-    `learning_rate` is that of the first layer; the deeper ones have 1/N of it (normalised flow).
-    In a network of blocks, `width` is the size N_B of one block.
+    **Arguments:**
+
+    - `name`: "reduced" (t = s/N), "matrix" (s = ηk) or "steps" (k).
+    - `width`: N, the size of a hidden layer; in a network of blocks, the size N_B of one block.
+    - `learning_rate`: η of the first layer; the deeper ones have 1/N of it (normalised flow).
+        Needed for "steps", and only there.
+
+    **Returns:** a `Clock`.
     """
     if name not in get_args(ClockName):
         raise InvalidValueError("clock", name, "expected reduced, matrix or steps")

@@ -21,7 +21,8 @@ class EscapeTimes:
     """When X_1 reaches `threshold`, three ways, on `clock`.
 
     `leading` (10) and `next_to_leading` are closed forms, `ode` is the exact reduced flow.
-    `K` is the drive constant on `clock`. `notes` says where a law should not be trusted.
+    `activation_class` is the class of σ and `K` the drive constant on `clock`. `notes` says where a
+    law should not be trusted.
     """
 
     leading: float
@@ -38,6 +39,14 @@ def escape_times(
     network: SymmetricNetwork, threshold: float = 0.3, clock: Clock = REDUCED
 ) -> EscapeTimes:
     """The escape time of `network` at three levels of accuracy.
+
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork`.
+    - `threshold`: θ, the value X_1 has to reach, above X_1 at the start.
+    - `clock`: the `Clock` to tell the times on; reduced time by default.
+
+    **Returns:** `EscapeTimes`: leading, next-to-leading and exact, with notes on their validity.
 
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> found = escape_times(network)

@@ -30,7 +30,7 @@ _MOST_STEPS = 100_000
 
 
 class Coordinates(NamedTuple):
-    """A_1, the stack of A_2 … A_{L−1}, and a."""
+    """`A1`, the matrix A_1; `A`, the stack of A_2 … A_{L−1}; and `a`."""
 
     A1: Float[Array | np.ndarray, "blocks inputs"]
     A: Float[Array | np.ndarray, "hidden blocks blocks"]

@@ -77,10 +77,20 @@ def escape_homotopy(
 ) -> Homotopy:
     """How the off-block entries of the open layers shift the escape from the decoupled time.
 
-    Family "rate" multiplies the learning rates of the off-block entries by ν, so that T(ν) could
-    be measured by training; "literal", (1−ν) P f(Px) + ν f(x), is the published one, whose A
-    vanishes at ν = 0 and which needs more nodes. `quantity`, `level`, `mode` as in `block_escape`.
     Cost: two forward and, per node, one forward and one backward solve.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its open layers are the channels.
+    - `state`: the `Coordinates` at time 0.
+    - `level`, `quantity`, `mode`: what has to be reached, as in `block_escape`.
+    - `nodes`: how many Gauss-Legendre nodes the integral over ν has.
+    - `family`: "rate" multiplies the learning rates of the off-block entries by ν, so that T(ν)
+        could be measured by training; "literal", (1−ν) P f(Px) + ν f(x), is the published one,
+        whose A vanishes at ν = 0 and which needs more nodes.
+    - `rtol`: relative tolerance of the solver.
+
+    **Returns:** a `Homotopy`: both ends, the shift and its parts by channel.
 
     >>> network = BlockNetwork("tanh", depth=3, betas=(1, 0.3), block_size=20, spacing=0.6)
     >>> found = escape_homotopy(network, network.aligned(0.1), 0.3, nodes=4)
@@ -119,7 +129,19 @@ def homotopy_time(
     mode: int = 1,
     rtol: float = 1e-10,
 ) -> float:
-    """T(ν), by a forward solve alone."""
+    """T(ν), by a forward solve alone.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`.
+    - `state`: the `Coordinates` at time 0.
+    - `level`, `quantity`, `mode`: what has to be reached, as in `block_escape`.
+    - `nu`: ν, 0 for the decoupled flow and 1 for the network's closure.
+    - `family`: "rate" or "literal", as in `escape_homotopy`.
+    - `rtol`: relative tolerance of the solver.
+
+    **Returns:** T(ν) in reduced time.
+    """
     question = _question(network, state, level, family, quantity, mode)
     time, _, value = _forward(*question.static, question.arrays, jnp.asarray(nu), rtol)
     _check(value, question.arrays.level, time)
@@ -138,7 +160,19 @@ def homotopy_slope(
     mode: int = 1,
     rtol: float = 1e-10,
 ) -> Slope:
-    """T(ν) and A(ν) = dT/dν by channel, from the adjoint."""
+    """T(ν) and A(ν) = dT/dν by channel, from the adjoint.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`; its open layers are the channels.
+    - `state`: the `Coordinates` at time 0.
+    - `level`, `quantity`, `mode`: what has to be reached, as in `block_escape`.
+    - `nu`: ν, 0 for the decoupled flow and 1 for the network's closure.
+    - `family`: "rate" or "literal", as in `escape_homotopy`.
+    - `rtol`: relative tolerance of the solver.
+
+    **Returns:** a `Slope`: `time` T(ν), `channels` A(ν), and `normalisation` |p(0)·f(x_0) − 1|.
+    """
     question = _question(network, state, level, family, quantity, mode)
     nu_array = jnp.asarray(nu)
     time, end, value = _forward(*question.static, question.arrays, nu_array, rtol)

@@ -43,6 +43,14 @@ def leading_escape_time(
 
     Balanced (11): log(θ/ε)/K for L = 2, (ε^{−(L−2)} − θ^{−(L−2)})/((L−2)K) for L ≥ 3.
 
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork` with K > 0.
+    - `threshold`: θ, above X_1 at the start.
+    - `clock`: the `Clock` of the result; reduced time by default.
+
+    **Returns:** the time, on `clock`.
+
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> round(leading_escape_time(network, 0.3), 3)
     256.817
@@ -60,11 +68,19 @@ def leading_escape_time(
 def next_to_leading_escape_time(
     network: SymmetricNetwork, threshold: float, clock: Clock = REDUCED
 ) -> float:
-    """The same with the first nonlinear correction; nan where it has no meaning.
+    """The leading time with the first nonlinear correction; nan where that has no meaning.
 
     That is: σ without a term a_q z^q (class A has no correction: the leading time is returned), or
     a threshold at which the correction is as large as what it corrects. For L = 3 the
     self-interaction f ∂f is of the same order and is left out. Class D: that of σ − σ(0).
+
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork` with K > 0.
+    - `threshold`: θ, the value X_1 has to reach, above X_1 at the start.
+    - `clock`: the `Clock` of the result; reduced time by default.
+
+    **Returns:** the time, on `clock`, or nan.
 
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> round(next_to_leading_escape_time(network, 0.3), 3)
@@ -99,6 +115,13 @@ def critical_depth_time(network: SymmetricNetwork, clock: Clock = REDUCED) -> fl
     r ≥ 3: ε^{−(r−2)}/((r−2) K Π_{i>r} s_i); r = 2: log(1/ε)/(K Π s_i); r = 1: no power of ε, nan.
     The slope of log time in log ε is −(r−2): it counts the small layers, not the depth.
 
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork` with K > 0.
+    - `clock`: the `Clock` of the result; reduced time by default.
+
+    **Returns:** the time, on `clock`; nan for r = 1.
+
     >>> network = SymmetricNetwork("tanh", [0.01, 0.01, 0.01, 1.0, 1.0], width=64)
     >>> round(critical_depth_time(network), 3)
     20.637
@@ -115,6 +138,12 @@ def critical_depth_time(network: SymmetricNetwork, clock: Clock = REDUCED) -> fl
 def bottleneck(network: SymmetricNetwork) -> tuple[float, int]:
     """The smallest scale ε and the number r of layers at it.
 
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork`.
+
+    **Returns:** (ε, r).
+
     >>> bottleneck(SymmetricNetwork("tanh", [0.01, 0.01, 1.0, 0.01], width=8))
     (0.01, 3)
     """
@@ -123,7 +152,16 @@ def bottleneck(network: SymmetricNetwork) -> tuple[float, int]:
 
 
 def balanced_escape_time(K: float, depth: int, scale: float, threshold: float) -> float:
-    """(11) for a given drive constant, on the clock of that constant.
+    """The balanced law (11) for a given drive constant, on the clock of that constant.
+
+    **Arguments:**
+
+    - `K`: the drive constant.
+    - `depth`: L ≥ 2, the number of weight matrices.
+    - `scale`: ε, the scale of every layer at the start.
+    - `threshold`: θ, the scale to reach.
+
+    **Returns:** the leading time, on the clock of `K`.
 
     >>> round(balanced_escape_time(4.845644077, 4, 0.02, 0.3), 3)
     256.817

@@ -23,6 +23,13 @@ from dynagram.theory.saddle._symmetric import checked_count
 def profile_integral(depth: int, u: float) -> float:
     """I_L(u) = ∫_0^u (1 + s²)^{−(L−1)/2} ds = u ₂F₁(½, (L−1)/2; 3/2; −u²) (53).
 
+    **Arguments:**
+
+    - `depth`: L ≥ 2, the number of weight matrices.
+    - `u`: the upper end, ≥ 0.
+
+    **Returns:** I_L(u).
+
     >>> [round(profile_integral(L, 3.0), 6) for L in (2, 3)]         # arcsinh 3, arctan 3
     [1.818446, 1.249046]
     """
@@ -37,6 +44,13 @@ def profile_rates(
     network: BlockNetwork, rho: float | Float[np.ndarray, " mode"]
 ) -> Float[np.ndarray, " mode"]:
     """Γ_k = √N_B β_k h_σ α^{L−1} ρ_k^{L−2} in reduced time, for layers 2 … L of block k at ρ_k.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork` with blocks of equal sizes.
+    - `rho`: ρ_k > 0, one number or one per mode.
+
+    **Returns:** Γ_k, one per mode.
 
     >>> network = BlockNetwork("tanh", depth=4, betas=(1, 0.3), block_size=20)
     >>> profile_rates(network, 0.05).round(6)
@@ -56,7 +70,17 @@ def profile_escape_times(
     u: float,
     clock: Clock = REDUCED,
 ) -> Float[np.ndarray, " mode"]:
-    """When X_{1,k} reaches u·ρ_k, from X_{1,k} = 0, mode by mode (53); decoupled flow only."""
+    """When X_{1,k} reaches u·ρ_k, from X_{1,k} = 0, mode by mode (53); decoupled flow only.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork` with blocks of equal sizes.
+    - `rho`: ρ_k > 0, the scale of layers 2 … L of block k, one number or one per mode.
+    - `u`: the value of X_{1,k}/ρ_k to reach, ≥ 0.
+    - `clock`: the `Clock` of the result; reduced time by default.
+
+    **Returns:** the time of every mode, on `clock`.
+    """
     return profile_integral(network.depth, u) / profile_rates(network, rho) * clock.units
 
 
@@ -65,8 +89,17 @@ def chain_moment(
 ) -> float:
     """E[gσ(g) Π_j σ'(c_j)]/h_σ along the chain with all scales at ρ; the published T_L unweighted.
 
-    How much a chain at scale ρ slows its own drive: α^{L−1} at ρ = 0. The weighted average is the
-    one that enters the gradient of X_1; T_L = E[Π_j σ'(c_j)] is printed in (52).
+    How much a chain at scale ρ slows its own drive: α^{L−1} at ρ = 0.
+
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`.
+    - `depth`: L ≥ 2; the product is over L − 1 activations.
+    - `rho`: ρ, the scale of every layer.
+    - `weighted`: whether to weight with gσ(g)/h_σ, the average that enters the gradient of X_1;
+        without, T_L = E[Π_j σ'(c_j)], which is printed in (52).
+
+    **Returns:** the average.
 
     >>> [round(chain_moment("tanh", 4, 0.05, weighted=w), 5) for w in (True, False)]
     [0.99403, 0.99751]

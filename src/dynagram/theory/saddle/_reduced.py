@@ -34,7 +34,10 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class ScalarPath:
-    """X_ℓ and the loss of the reduced flow at chosen times of `clock`."""
+    """X_ℓ and the loss of the reduced flow at chosen times of `clock`.
+
+    Row i of `X` is (X_1, …, X_L) at `times[i]`.
+    """
 
     times: Float[np.ndarray, " times"]
     X: Float[np.ndarray, "times layer"]
@@ -50,6 +53,14 @@ def reduced_escape_time(
 
     Cost: 60 to 100 steps of the solver, a second to compile and milliseconds to run.
 
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork` with K > 0.
+    - `threshold`: θ, above X_1 at the start.
+    - `clock`: the `Clock` of the result; reduced time by default.
+
+    **Returns:** the time, on `clock`.
+
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> round(reduced_escape_time(network, 0.3), 5)
     257.68349
@@ -61,7 +72,15 @@ def reduced_escape_time(
 def reduced_escape_times(
     networks: Sequence[SymmetricNetwork], threshold: float
 ) -> Float[np.ndarray, " networks"]:
-    """Reduced times at which X_1 reaches `threshold`, for networks that differ in scales only."""
+    """Reduced times at which X_1 reaches `threshold`, for networks that differ in scales only.
+
+    **Arguments:**
+
+    - `networks`: `SymmetricNetwork`s of one activation, depth, width and β, with K > 0.
+    - `threshold`: θ, above X_1 of every network at the start.
+
+    **Returns:** one reduced time per network.
+    """
     first = networks[0]
     kinds = {(n.activation, n.depth, n.width, n.beta) for n in networks}
     if len(kinds) != 1:
@@ -89,6 +108,14 @@ def reduced_path(
     clock: Clock = REDUCED,
 ) -> ScalarPath:
     """X_1 … X_L and the loss at increasing `times` of `clock`.
+
+    **Arguments:**
+
+    - `network`: a `SymmetricNetwork`.
+    - `times`: increasing times on `clock`.
+    - `clock`: the `Clock` of `times`; reduced time by default.
+
+    **Returns:** a `ScalarPath`.
 
     >>> network = SymmetricNetwork("tanh", [0.03, 0.05, 0.07, 0.09], width=64)
     >>> reduced_path(network, [0.0, 10.0, 20.0, 25.0, 30.0, 35.0, 40.0, 60.0]).X[-1].round(4)

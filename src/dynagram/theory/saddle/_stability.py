@@ -52,6 +52,13 @@ def loop_gain(
 
     Enlarging B, C or the matrix itself can only raise the eigenvalue (Theorem 25).
 
+    **Arguments:**
+
+    - `A`, `D`: decay rates > 0, (n,) and (m,).
+    - `B`, `C`: couplings ≥ 0, (n, m) and (m, n).
+
+    **Returns:** a `LoopGain`: the gain, and the largest eigenvalue of J with its eigenvector.
+
     >>> one = np.ones(1)
     >>> found = loop_gain(one, 3 * one[:, None], one[:, None], one)
     >>> found.gain, round(found.eigenvalue, 6)
@@ -81,8 +88,9 @@ def _top(J: np.ndarray) -> tuple[float, np.ndarray]:
 class Growth:
     """J = ∂(dx/dt)/∂x over the moving coordinates, its largest eigenvalue and eigenvector.
 
-    At a small balanced state f is homogeneous, J x = (L−1) dx/dt: growth ends in finite time, and
-    the eigenvalue is no escape rate (no factor log(1/ε) in the escape time).
+    `matrix` is J; `direction` is the eigenvector as `Coordinates`, 0 in the frozen entries. At a
+    small balanced state f is homogeneous, J x = (L−1) dx/dt: growth ends in finite time, and the
+    eigenvalue is no escape rate (no factor log(1/ε) in the escape time).
     """
 
     matrix: Float[np.ndarray, "n n"]
@@ -95,6 +103,13 @@ def fastest_growth(network: BlockNetwork, state: Coordinates) -> Growth:
     """The growth matrix of the block flow at `state`, within the network's closure.
 
     Cost: one derivative of the gradient per coordinate.
+
+    **Arguments:**
+
+    - `network`: a `BlockNetwork`.
+    - `state`: its `Coordinates`.
+
+    **Returns:** a `Growth`: the matrix, its largest eigenvalue and the direction belonging to it.
 
     >>> betas = (1, 0.3, 0.08)
     >>> network = BlockNetwork("tanh", depth=4, betas=betas, block_size=20, spacing=0.42)

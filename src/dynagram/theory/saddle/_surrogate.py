@@ -6,7 +6,9 @@ f = g W_L⋯W_1 x with one number g for all activations, and its loss needs the 
 a plateau of a million training steps takes some twenty steps of an adaptive solver.
 
 All velocities have the rank k of the output, and so do the stages of a Runge-Kutta step: they are
-kept as factors, which makes a step cost a few products of the weights with k vectors.
+kept as factors, which makes a step cost a few products of the weights with k vectors. That is why
+the Dormand–Prince method is written out here: diffrax adds up stages as whole arrays, of the size
+of the weights each.
 Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.3).
 """
 

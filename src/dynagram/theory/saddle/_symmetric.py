@@ -41,8 +41,12 @@ _POSITIVE = "must be > 0"
 class SymmetricNetwork:
     """A network on the symmetric balanced ansatz and its single-mode teacher; hashable.
 
-    `scales` is (X_1, …, X_L), `width` is N, the size of every hidden layer, `beta` the teacher's
-    amplitude.
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`, without jumps or kinks away from 0.
+    - `scales`: (X_1, …, X_L), all > 0, at least two.
+    - `width`: N, the size of every hidden layer.
+    - `beta`: β > 0, the teacher's amplitude.
 
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> network.scales, round(network.K, 6)

@@ -31,6 +31,13 @@ class Correction:
 def escape_ratio(first: ActivationLike, second: ActivationLike, depth: int) -> float:
     """t_first/t_second in the limit of small scales: h_2 α_2^{L−1}/(h_1 α_1^{L−1}) (Corollary 7).
 
+    **Arguments:**
+
+    - `first`, `second`: the two activations: names, callables or `Activation`s.
+    - `depth`: L ≥ 2, the number of weight matrices of both networks.
+
+    **Returns:** the ratio of the escape times.
+
     >>> round(escape_ratio("gelu", "tanh", depth=4), 4)
     9.6913
     """
@@ -43,6 +50,14 @@ def universal_time(network: SymmetricNetwork, threshold: float, time: float) -> 
 
     1 at leading order for every activation, depth and width of a balanced network, so that
     curves of any of them collapse.
+
+    **Arguments:**
+
+    - `network`: a balanced `SymmetricNetwork` with K > 0.
+    - `threshold`: θ, above X_1 at the start.
+    - `time`: t, a time in which X_1 reached θ, on the reduced clock.
+
+    **Returns:** the ratio.
 
     >>> network = SymmetricNetwork.balanced("tanh", depth=4, width=64, scale=0.02)
     >>> round(universal_time(network, 0.3, 257.68349), 5)
@@ -58,6 +73,13 @@ def first_correction(activation: ActivationLike, depth: int) -> Correction | Non
 
     ε^{q−1} for L > q + 1, with a logarithm at L = q + 1, and ε^{L−2} below, where the end of the
     plateau counts for more (D3.7); Corollary 7 prints ε^{q−1} there too.
+
+    **Arguments:**
+
+    - `activation`: σ: a name, a callable or an `Activation`.
+    - `depth`: L ≥ 3, the number of weight matrices.
+
+    **Returns:** a `Correction`, or None.
 
     >>> first_correction("tanh", depth=4), first_correction("gelu", depth=4)
     (Correction(power=2, logarithm=True), Correction(power=1, logarithm=False))

@@ -15,6 +15,13 @@ from dynagram.networks import checked_number, checked_real
 def next_signal(G_RR: float, G_Rz: float, G_zz: float, *, strength: float, skip: float) -> float:
     """G'_zz after a block of strength ξ with skip γ (B.44).
 
+    **Arguments:**
+
+    - `G_RR`, `G_Rz`, `G_zz`: averages of R², Rz and z² over draws, neurons and samples.
+    - `strength`, `skip`: ξ and γ of the block.
+
+    **Returns:** G'_zz.
+
     >>> round(next_signal(2.0, 0.3, 1.0, strength=0.5, skip=0.8), 12)
     1.38
     """
@@ -26,6 +33,13 @@ def balanced_strength(G_RR: float, G_Rz: float, G_zz: float, *, skip: float) -> 
 
     ξ = (−γG_Rz + √(γ²G_Rz² + (1 − γ²)G_zz G_RR))/G_RR. At γ = ±1 the positive root is gone
     unless γG_Rz < 0, where it is −2γG_Rz/G_RR.
+
+    **Arguments:**
+
+    - `G_RR`, `G_Rz`, `G_zz`: averages of R², Rz and z² over draws, neurons and samples.
+    - `skip`: γ of the block.
+
+    **Returns:** ξ.
 
     >>> xi = balanced_strength(2.0, 0.3, 1.0, skip=0.8)
     >>> round(xi, 6), round(next_signal(2.0, 0.3, 1.0, strength=xi, skip=0.8), 12)
@@ -48,6 +62,13 @@ def balanced_skip(G_RR: float, G_Rz: float, G_zz: float, *, strength: float = 1.
 
     γ = (−ξG_Rz + √(ξ²G_Rz² + G_zz(G_zz − ξ²G_RR)))/G_zz. Raises `InvalidValueError` when the block
     alone is too strong for any γ.
+
+    **Arguments:**
+
+    - `G_RR`, `G_Rz`, `G_zz`: averages of R², Rz and z² over draws, neurons and samples.
+    - `strength`: ξ of the block.
+
+    **Returns:** γ.
 
     >>> round(balanced_skip(0.75, 0.0, 1.0), 12)
     0.5

@@ -25,8 +25,9 @@ from dynagram.theory.criticality import (
 class ResidualPoint:
     """Critical (C_b, C_W) of a block with skip γ: χ∥ = χ⊥ = 1 at the plain network's K* (B.19).
 
-    `plain` is the critical point without skip. Exponents of depth laws stay those of `plain`; its
-    rates a_1, b_1 are multiplied by 1 − γ².
+    `skip` is γ and `K_star` K*, None when every K is a fixed point. `plain` is the critical point
+    without skip. Exponents of depth laws stay those of `plain`; its rates a_1, b_1 are multiplied
+    by 1 − γ².
     """
 
     skip: float

@@ -39,10 +39,10 @@ VERTICES: tuple[Vertex, ...] = ("corrected", "published")
 class ResidualFlow:
     """One input's statistics in layers ℓ = 1..L (index 0 ↔ ℓ = 1); 1/n tensors multiply 1/n_{ℓ−1}.
 
-    `vertex` tells which recursion made V. `chi_parallel` and `chi_perpendicular` are those of the
-    steps ℓ → ℓ+1, γ² included; χ⊥ does not exist (None) where σ jumps. With the corrected vertex
-    there are also G^{1} (the book has none), the fluctuation W of the common variance, and φ_p,
-    p = 0 …, in `response`.
+    `K` and `V` are kernel and four-point vertex of `network`; `vertex` tells which recursion made
+    V. `chi_parallel` and `chi_perpendicular` are those of the steps ℓ → ℓ+1, γ² included; χ⊥ does
+    not exist (None) where σ jumps. With the corrected vertex there are also `G1`, G^{1} (the book
+    has none), the fluctuation W of the common variance, and φ_p, p = 0 …, in `response`.
     """
 
     network: MLP

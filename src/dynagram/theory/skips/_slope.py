@@ -32,6 +32,14 @@ def vertex_slope(
     At a half-stable point (GELU, SWISH) this is the slope at K*, valid for all practical depths.
     Raises `InvalidValueError` where the activation's class has no such law.
 
+    **Arguments:**
+
+    - `activation`: a name, a callable or an `Activation`.
+    - `skip`: γ, the same in all blocks.
+    - `vertex`: "corrected", or "published" for the book's (B.29).
+
+    **Returns:** ν(γ).
+
     >>> round(vertex_slope("relu", 0.5), 6), vertex_slope("relu", 0.5, vertex="published")
     (6.496313, 3.5625)
     >>> round(vertex_slope("tanh", 0.5), 6), round(vertex_slope("relu", -0.5), 6)

@@ -27,8 +27,15 @@ _MOST_POINTS = 6
 class MetricCumulants:
     """Joint cumulants of the random metric Ĝ of one layer with fan-in n = n_{ℓ−1}.
 
-    Mean `G`, covariance `V`/n of Ĝ_ab and Ĝ_cd, third cumulant `six_point`/n², which may be left
-    out when no six-point function is asked for. Exact if these are, whatever the width.
+    Exact if these are, whatever the width.
+
+    **Arguments:**
+
+    - `G`: the mean.
+    - `V`: n times the covariance of Ĝ_ab and Ĝ_cd, indices in the order (ab)(cd).
+    - `fan_in`: n, the width of the layer below.
+    - `six_point`: n² times the third cumulant; may be left out when no six-point function is
+        asked for.
     """
 
     G: Float[np.ndarray, "a a"]
@@ -44,8 +51,13 @@ class MetricCumulants:
 def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumulants:
     """What a prediction says about Ĝ of layer ℓ = `layer`, 1..L, at the order it has.
 
-    A `Tensors` (of K, V and G1) gives K + G^{1}/n and V, a `NextOrder` one order more and
-    the third cumulant.
+    **Arguments:**
+
+    - `prediction`: a `Tensors` (of K, V and G1), which gives K + G^{1}/n and V, or a `NextOrder`,
+        which gives one order more and the third cumulant; of a network without skips.
+    - `layer`: ℓ, 1 to L.
+
+    **Returns:** `MetricCumulants`.
 
     >>> from dynagram.networks import MLP
     >>> from dynagram.theory._predict import predict
@@ -68,6 +80,14 @@ def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumul
 def correlator(cumulants: MetricCumulants, neurons: Sequence[int], samples: Sequence[int]) -> float:
     """E[z_{i_1 a_1} z_{i_2 a_2} ⋯] for up to six points (4.71), neurons i and samples a in order.
 
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `neurons`: i_1, i_2, …, up to six; only which of them are equal matters.
+    - `samples`: a_1, a_2, …, as many, counted from 0.
+
+    **Returns:** the average.
+
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> correlator(one, [0, 0, 1, 1], [0, 0, 0, 0])        # G² + V/n on two neurons
     4.3
@@ -83,6 +103,14 @@ def connected_correlator(
 ) -> float:
     """The connected part of `correlator`: two, four (4.77) or six points.
 
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `neurons`: i_1, i_2, …, up to six; only which of them are equal matters.
+    - `samples`: a_1, a_2, …, as many, counted from 0.
+
+    **Returns:** the connected average.
+
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> connected_correlator(one, [0, 0, 1, 1], [0, 0, 0, 0])   # V/n; 3 V/n on one neuron
     0.3
@@ -96,6 +124,13 @@ def averaged_covariance(cumulants: MetricCumulants, width: int) -> Float[np.ndar
 
     V_(ab)(cd)/n_{ℓ−1} is common to all neurons; (G_acG_bd + G_adG_bc)/n_ℓ and the crossed V are
     the scatter of single ones. Exact at any width.
+
+    **Arguments:**
+
+    - `cumulants`: the `MetricCumulants` of the layer.
+    - `width`: n_ℓ, the number of neurons averaged over.
+
+    **Returns:** the covariance, indices in the order abcd.
 
     >>> one = MetricCumulants(np.array([[2.0]]), np.full((1, 1, 1, 1), 3.0), fan_in=10)
     >>> float(averaged_covariance(one, 5).item())          # 3/10 + 2·4/5 + 2·3/50
@@ -149,7 +184,7 @@ def _metric_cumulant(cumulants: MetricCumulants, pairs: Pairs) -> float:
         case (ab, cd, ef):
             if cumulants.six_point is None:
                 raise InvalidValueError(
-                    "six_point", None, "needed for six points: take the cumulants of `next_order`"
+                    "six_point", None, "six-point functions need it: use those of `next_order`"
                 )
             return float(cumulants.six_point[*ab, *cd, *ef]) / cumulants.fan_in**2
         case _:

@@ -90,6 +90,15 @@ def leading_action(
 ) -> QuarticAction:
     """g^ab = G^ab and v = V/n_{ℓ−1} with indices raised by G: leading order (4.81)-(4.83).
 
+    **Arguments:**
+
+    - `G`: the metric, regular.
+    - `V`: the four-point vertex V_(ab)(cd), indices in this order.
+    - `fan_in`: n_{ℓ−1}, the width of the layer below.
+    - `neurons`: how many neurons of the layer the action is written for.
+
+    **Returns:** a `QuarticAction`.
+
     >>> action = leading_action(4 * np.eye(1), np.full((1, 1, 1, 1), 64.0), fan_in=50, neurons=1)
     >>> action.quadratic.item(), action.quartic.item()             # 1/G, V/(n G⁴)
     (0.25, 0.005)
@@ -110,6 +119,16 @@ def next_action(
 
     g^ab = K^ab + (1/n)[−K^ac K^bd G^{1}_cd + K_cd (½ neurons V^(ab)(cd) + V^(ac)(bd))], so the
     quadratic coupling depends on how many neurons are kept and the observables do not.
+
+    **Arguments:**
+
+    - `K`: the kernel, regular.
+    - `V`: the four-point vertex V_(ab)(cd), indices in this order.
+    - `G1`: G^{1}, the 1/n part of the metric.
+    - `fan_in`: n = n_{ℓ−1}, the width of the layer below.
+    - `neurons`: how many neurons of the layer the action is written for.
+
+    **Returns:** a `QuarticAction`.
 
     >>> one = np.ones((1, 1))
     >>> action = next_action(one, 2 * np.ones((1, 1, 1, 1)), 0 * one, fan_in=100, neurons=4)
@@ -133,7 +152,15 @@ def next_propagator(
 ) -> Float[np.ndarray, "a a"]:
     """g_ab = K_ab + (1/n)[G^{1}_ab − K^cd (½ neurons V_(ab)(cd) + V_(ac)(bd))] (4.108).
 
-    The inverse of `next_action(...).quadratic` up to O(1/n²).
+    **Arguments:**
+
+    - `K`: the kernel, regular.
+    - `V`: the four-point vertex V_(ab)(cd), indices in this order.
+    - `G1`: G^{1}, the 1/n part of the metric.
+    - `fan_in`: n = n_{ℓ−1}, the width of the layer below.
+    - `neurons`: how many neurons of the layer the action is written for.
+
+    **Returns:** g_ab, the inverse of `next_action(...).quadratic` up to O(1/n²).
 
     >>> one = np.ones((1, 1))
     >>> next_propagator(one, 2 * np.ones((1, 1, 1, 1)), 0 * one, fan_in=100, neurons=4).item()
@@ -148,6 +175,15 @@ def running_quadratic(G: float, V: float, *, fan_in: int, neurons: int) -> float
 
     Whatever the width of the layer itself. The quartic coupling is V/(n_{ℓ−1}G⁴) (4.103).
 
+    **Arguments:**
+
+    - `G`: the metric of the input.
+    - `V`: its four-point vertex.
+    - `fan_in`: n_{ℓ−1}, the width of the layer below.
+    - `neurons`: m; refused where 1/g_m is not > 0.
+
+    **Returns:** g_m.
+
     >>> running_quadratic(1.0, 2.0, fan_in=100, neurons=1)
     1.0309278350515465
     """
@@ -161,6 +197,15 @@ def running_quadratic(G: float, V: float, *, fan_in: int, neurons: int) -> float
 
 def integrated_out(g: float, v: float, *, neurons: int, kept: int) -> float:
     """g_m = g_n − ((n − m)/2) v/g_n: n = `neurons` reduced to m = `kept`, one input (4.100).
+
+    **Arguments:**
+
+    - `g`: g_n, the quadratic coupling of n neurons.
+    - `v`: the quartic coupling.
+    - `neurons`: n.
+    - `kept`: m, 1 to n.
+
+    **Returns:** g_m.
 
     >>> integrated_out(1.0, 0.02, neurons=5, kept=1)
     0.96

@@ -28,7 +28,8 @@ from dynagram.networks._checks import require_plain
 class ExactMetric:
     """G_2m = E[Ĝ^m] and the cumulants κ_m of Ĝ, m = 1..count, of each layer and input, exact.
 
-    `cumulants[..., 1]` is G_4 − G_2² (3.28), `cumulants[..., 2]` is G_6 − 3G_2G_4 + 2G_2³ (3.57).
+    `moments[..., m − 1]` is G_2m of `network`; `cumulants[..., 1]` is G_4 − G_2² (3.28),
+    `cumulants[..., 2]` is G_6 − 3G_2G_4 + 2G_2³ (3.57).
     """
 
     network: MLP
@@ -40,8 +41,9 @@ class ExactMetric:
 class DoubleScaling:
     """The limit n, L → ∞ at fixed r = L/n, in units of G_2: moments, cumulants, lognormal law.
 
-    log(Ĝ/G_2) is normal with mean `log_mean` and variance `log_variance`: the typical signal
-    shrinks although its mean does not.
+    `ratio` is r; `moments[m − 1]` and `cumulants[m − 1]` are of order m. log(Ĝ/G_2) is normal with
+    mean `log_mean` and variance `log_variance`: the typical signal shrinks although its mean does
+    not.
     """
 
     ratio: float
@@ -73,8 +75,16 @@ def width_factors(activation: ActivationLike, width: int, count: int) -> Float[n
 def exact_metric(network: MLP, x: object, count: int) -> ExactMetric:
     """Moments and cumulants of Ĝ^(ℓ) up to order `count`, for each row of `x` by itself (3.47).
 
-    For scale-invariant σ and C_b = 0, at any widths. Sums in 30 or more decimal digits, so that
-    the small cumulants of wide networks are accurate to rounding. Cost: count² per layer.
+    Sums in 30 or more decimal digits, so that the small cumulants of wide networks are accurate to
+    rounding. Cost: count² per layer.
+
+    **Arguments:**
+
+    - `network`: an `MLP` without skips, with scale-invariant σ and C_b = 0, of any widths.
+    - `x`: the inputs, (samples, n_0).
+    - `count`: the highest order m of moments and cumulants.
+
+    **Returns:** an `ExactMetric`.
 
     >>> net = MLP([3, 10, 10, 1], "linear", C_b=0.0, C_W=1.0)
     >>> exact_metric(net, np.ones((1, 3)), 2).moments[:, 0, 1]      # (1 + 2/n)^(ℓ−1)
@@ -102,7 +112,14 @@ def exact_metric(network: MLP, x: object, count: int) -> ExactMetric:
 def mean_square_variance(network: MLP, x: object) -> Float[np.ndarray, "layer sample"]:
     """Var of O^(ℓ) = (1/n_ℓ) Σ_j z_j² for each row of `x`: (2/n_ℓ) G_4 + G_4 − G_2² (3.33).
 
-    For scale-invariant σ and C_b = 0, exact at any widths; n_L counts the output's neurons.
+    Exact at any widths; n_L counts the output's neurons.
+
+    **Arguments:**
+
+    - `network`: an `MLP` without skips, with scale-invariant σ and C_b = 0.
+    - `x`: the inputs, (samples, n_0).
+
+    **Returns:** the variance, (layer, sample).
 
     >>> net = MLP([2, 100, 100, 100], "linear", C_b=0.0, C_W=1.0)
     >>> mean_square_variance(net, np.ones((1, 2)))[:, 0].round(6)    # 2ℓ/n and more
@@ -119,6 +136,13 @@ def linear_four_point(network: MLP, x: object) -> Float[np.ndarray, "layer a b c
     E[z z z z] = δ_12δ_34 M_(12)(34) + δ_13δ_24 M_(13)(24) + δ_14δ_23 M_(14)(23). The totally
     symmetric part of G_ab G_cd grows by 1 + 2/n per layer, the rest shrinks by 1 − 1/n. The
     vertex V of (4.76) is n_{ℓ−1}(M − GG), at all orders in 1/n.
+
+    **Arguments:**
+
+    - `network`: a linear `MLP` without skips, C_b = 0.
+    - `x`: the inputs, (samples, n_0).
+
+    **Returns:** M, (layer, a, b, c, d).
 
     >>> net = MLP([2, 10, 1], "linear", C_b=0.0, C_W=1.0)
     >>> M = linear_four_point(net, np.sqrt(2) * np.eye(2))[1]
@@ -147,6 +171,12 @@ def log_metric(
     Each layer below adds ψ(n/2) − log(n/2) ≈ −1/n to the mean and ψ'(n/2) ≈ 2/n to the variance.
     Kinked σ have no such law: with probability 2⁻ⁿ a layer is silent and the logarithm −∞.
 
+    **Arguments:**
+
+    - `network`: a linear `MLP` without skips, C_b = 0.
+
+    **Returns:** the means and the variances, one per layer.
+
     >>> net = MLP([1] + [200] * 99 + [1], "linear", C_b=0.0, C_W=1.0)
     >>> mean, variance = log_metric(net)
     >>> mean[-1].round(5), variance[-1].round(5)                     # near −r, 2r with r = ½
@@ -164,9 +194,16 @@ def log_metric(
 def double_scaling(activation: ActivationLike, ratio: float, count: int) -> DoubleScaling:
     """n, L → ∞ at r = `ratio` = L/n: G_2m → e^{S m(m−1) r/2} G_2^m (3.53)-(3.57), Ĝ lognormal.
 
-    S = 3A_4/A_2² − 1: 2 for linear networks, 5 for ReLU. At unequal widths r is Σ 1/n_ℓ. The
-    limits do not commute: n → ∞ first gives 1, L → ∞ first diverges (3.49)-(3.51). Holds while
-    m² is small against n.
+    S = 3A_4/A_2² − 1: 2 for linear networks, 5 for ReLU. The limits do not commute: n → ∞ first
+    gives 1, L → ∞ first diverges (3.49)-(3.51). Holds while m² is small against n.
+
+    **Arguments:**
+
+    - `activation`: a scale-invariant σ: a name, a callable or an `Activation`.
+    - `ratio`: r = L/n ≥ 0; at unequal widths Σ 1/n_ℓ.
+    - `count`: the highest order m of moments and cumulants.
+
+    **Returns:** a `DoubleScaling`.
 
     >>> double_scaling("linear", 0.5, 3).moments.round(6)             # 1, e^{2r}, e^{6r}
     array([ 1.      ,  2.718282, 20.085537])

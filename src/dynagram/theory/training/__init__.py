@@ -1,1 +1,36 @@
-"""Trained networks: outputs after gradient descent at infinite width and to order 1/n."""
+"""Networks that learn: step sizes, any loss at infinite width, batches, test loss, interpolation.
+
+What trained networks output is `dynagram.predict_outputs` with a `Training`.
+"""
+
+from dynagram.theory.training._any_loss import kernel_descent as kernel_descent
+from dynagram.theory.training._any_loss import kernel_flow as kernel_flow
+from dynagram.theory.training._generalisation import ExpectedLoss as ExpectedLoss
+from dynagram.theory.training._generalisation import (
+    expected_cross_entropy as expected_cross_entropy,
+)
+from dynagram.theory.training._generalisation import expected_loss as expected_loss
+from dynagram.theory.training._interpolation import Interpolation as Interpolation
+from dynagram.theory.training._interpolation import Robustness as Robustness
+from dynagram.theory.training._interpolation import interpolate as interpolate
+from dynagram.theory.training._interpolation import robustness as robustness
+from dynagram.theory.training._sgd import StochasticMoments as StochasticMoments
+from dynagram.theory.training._sgd import stochastic_moments as stochastic_moments
+from dynagram.theory.training._step_sizes import StepSizes as StepSizes
+from dynagram.theory.training._step_sizes import step_sizes as step_sizes
+
+__all__ = [
+    "ExpectedLoss",
+    "Interpolation",
+    "Robustness",
+    "StepSizes",
+    "StochasticMoments",
+    "expected_cross_entropy",
+    "expected_loss",
+    "interpolate",
+    "kernel_descent",
+    "kernel_flow",
+    "robustness",
+    "step_sizes",
+    "stochastic_moments",
+]

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from dynagram._arrays import Array
 from dynagram._precision import float64
-from dynagram.theory.training._eigenbasis import Frame
+from dynagram.theory.training._eigenbasis import Eigenbasis
 from dynagram.theory.training._projectors import Projectors
 
 Tensors = Mapping[str, Float[Array, "..."]]
@@ -34,11 +34,11 @@ class Slots:
     """
 
     tensors: Tensors
-    frame: Frame
+    frame: Eigenbasis
     row: str = "t"
 
     @classmethod
-    def of(cls, tensors: Tensors, frame: Frame, row: str = "t") -> Slots:
+    def of(cls, tensors: Tensors, frame: Eigenbasis, row: str = "t") -> Slots:
         """Bring every tensor into the frame, one matrix product per axis."""
         return cls({name: frame.turn(values) for name, values in tensors.items()}, frame, row)
 

@@ -10,9 +10,10 @@ docs/derivations/trained-outputs.md (D1.1).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from dynagram._arrays import SameArray, array_namespace
 from dynagram._precision import float64
@@ -23,43 +24,67 @@ SINGULAR = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
-    """`rows` maps the samples (training, then test) to (eigendirections, bracketed tests).
+class Eigenbasis:
+    """The one diagonalisation of √w Θ̃ √w, and the frame made of it.
 
-    `h` are the eigenvalues, `basis` maps a function on the training samples to the
-    eigendirections: it contains √w.
+    `h` are the eigenvalues, smallest first; `basis` maps a function on the training samples to the
+    eigendirections: it contains √w. `Theta` is the NTK on training and test samples, training
+    first.
     """
 
     h: Float[np.ndarray, " direction"]
     basis: Float[np.ndarray, "direction train"]
-    rows: Float[np.ndarray, "row sample"]
+    Theta: Float[np.ndarray, "sample sample"]
+    weights: Float[np.ndarray, " train"]
 
     @classmethod
     def of(
         cls, Theta: Float[np.ndarray, "sample sample"], weights: Float[np.ndarray, " train"]
-    ) -> Frame:
-        """The frame of an NTK on training and test samples, training first.
+    ) -> Eigenbasis:
+        """Diagonalise the training block of an NTK: N_A³.
 
-        >>> frame = Frame.of(np.array([[2.0, 1.0], [1.0, 2.0]]), np.ones(1))
+        >>> frame = Eigenbasis.of(np.array([[2.0, 1.0], [1.0, 2.0]]), np.ones(1))
         >>> frame.h, np.abs(frame.rows)
         (array([2.]), array([[1. , 0. ],
                [0.5, 1. ]]))
         """
         n, root = weights.size, np.sqrt(weights)
         h, vectors = np.linalg.eigh(root[:, None] * Theta[:n, :n] * root)
-        _require_full_rank(h, vectors)
-        basis = vectors.T * root
-        rows = np.zeros_like(Theta)
-        rows[:n, :n] = basis
-        rows[n:, n:] = np.eye(Theta.shape[0] - n)
-        # Θ_βA Θ̃⁻¹ = Θ_βA √w E h⁻¹ Eᵀ √w
-        rows[n:, :n] = -(Theta[n:, :n] @ basis.T / h) @ basis
-        return cls(h, basis, rows)
+        return cls(h, vectors.T * root, Theta, weights)
 
     @property
     def directions(self) -> int:
         """The number of training directions: the first rows."""
         return self.h.size
+
+    @property
+    def alive(self) -> Bool[np.ndarray, " direction"]:
+        """The directions that training moves; the others have an eigenvalue of rounding."""
+        return self.h > SINGULAR * self.h[-1]
+
+    @property
+    def inverse(self) -> Float[np.ndarray, "train direction"]:
+        """From eigendirections back to functions on the training samples."""
+        return self.basis.T / self.weights[:, None]
+
+    @cached_property
+    def rows(self) -> Float[np.ndarray, "row sample"]:
+        """From samples (training, then test) to (eigendirections, bracketed tests)."""
+        self.require_full_rank()
+        n, rows = self.directions, np.eye(self.Theta.shape[0])
+        rows[:n, :n] = self.basis
+        # Θ_βA Θ̃⁻¹ = Θ_βA √w E h⁻¹ Eᵀ √w
+        rows[n:, :n] = -(self.Theta[n:, :n] @ self.basis.T / self.h) @ self.basis
+        return rows
+
+    @cached_property
+    def back(self) -> Float[np.ndarray, "sample row"]:
+        """The inverse of `rows`: brackets get their Θ_β Θ̃⁻¹ z_A back."""
+        self.require_full_rank()
+        n, back = self.directions, np.eye(self.Theta.shape[0])
+        back[:n, :n] = self.inverse
+        back[n:, :n] = self.Theta[n:, :n] @ self.basis.T / self.h
+        return back
 
     @float64
     def turn(self, tensor: Float[SameArray, "..."]) -> Float[SameArray, "..."]:
@@ -75,16 +100,17 @@ class Frame:
         slices = {"a": slice(0, n), "t": slice(n, None), "*": slice(None)}
         return tuple(slices[slot] for slot in pattern)
 
-
-def _require_full_rank(h: np.ndarray, vectors: np.ndarray) -> None:
-    if h[0] > SINGULAR * max(h[-1], 0.0):
-        return
-    involved = np.argsort(-np.abs(vectors[:, 0]))[:2]
-    rows = " and ".join(str(int(i)) for i in sorted(involved))
-    raise InvalidValueError(
-        "train_x",
-        f"smallest/largest eigenvalue of the NTK {h[0]:.2g}/{h[-1]:.2g}",
-        f"the training NTK is rank deficient, most of all along training inputs {rows}: the "
-        "network cannot tell them apart or they are linearly dependent for it; drop one, or let "
-        "biases train (lambda_b > 0). At infinite width a minimum-norm answer exists",
-    )
+    def require_full_rank(self) -> None:
+        """Refuse training inputs that the network cannot tell apart, by name."""
+        if self.alive[0]:
+            return
+        # basis = Eᵀ√w: the samples of which the smallest eigenvector consists.
+        involved = np.argsort(-np.abs(self.basis[0] / np.sqrt(self.weights)))[:2]
+        samples = " and ".join(str(int(i)) for i in sorted(involved))
+        raise InvalidValueError(
+            "x",
+            f"smallest/largest eigenvalue of the NTK {self.h[0]:.2g}/{self.h[-1]:.2g}",
+            f"the training NTK is rank deficient, most of all along training inputs {samples}: the "
+            "network cannot tell them apart or they are linearly dependent for it; drop one, or "
+            'let biases train (lambda_b > 0). With order="infinite" a minimum-norm answer exists',
+        )

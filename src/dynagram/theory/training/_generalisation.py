@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from dynagram.theory.training._finite import TrainedPrediction
-from dynagram.theory.training._infinite import TrainedGaussian
-from dynagram.theory.training._problem import check_targets
+from dynagram.data._data import check_targets
+from dynagram.results._outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -31,35 +31,34 @@ class ExpectedLoss:
         return self.bias + self.variance
 
 
-def expected_loss(prediction: TrainedPrediction, test_y: object) -> dict[str, ExpectedLoss]:
-    """The expected test loss at infinite width and at this width, by order.
+def expected_loss(outputs: Outputs, test_y: ArrayLike) -> dict[str, ExpectedLoss]:
+    """The expected test loss at infinite width and, where it is predicted, to order 1/n (10.52).
 
-    >>> from dynagram.networks import MLP
-    >>> from dynagram.theory.training._finite import predict_trained
+    **Arguments:**
+
+    - `outputs`: a prediction, at its last moment.
+    - `test_y`: the targets of its samples.
+
+    **Returns:** `ExpectedLoss` by order, "∞" and "1/n".
+
+    >>> from dynagram import Data, MLP, predict_outputs
+    >>> from dynagram.training import GradientFlow, Training
     >>> net = MLP([2, 64, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> found = predict_trained(net, np.eye(2), [1.0, -1.0], [[1.0, 0.5]], algorithm="flow")
-    >>> loss = expected_loss(found, [0.4])
+    >>> data = Data(np.eye(2), [1.0, -1.0], test_x=[[1.0, 0.5]])
+    >>> loss = expected_loss(predict_outputs(net, data, Training(GradientFlow())), [0.4])
     >>> [round(loss[order].total, 4) for order in ("∞", "1/n")]
     [0.0192, 0.0199]
     """
-    y = check_targets(test_y, prediction.mean.shape[0], prediction.mean.shape[1], "test_y")
-    gap = prediction.mean_infinite - y
-    variance = np.einsum("titi->ti", prediction.covariance_infinite)
-    change = np.einsum("titi->ti", prediction.covariance_correction) / prediction.width
-    bias = 0.5 * np.sum(gap**2)
-    shifted = np.sum(gap * prediction.mean_correction) / prediction.width
-    return {
-        "∞": ExpectedLoss("∞", float(bias), float(0.5 * np.sum(variance))),
-        "1/n": ExpectedLoss("1/n", float(bias + shifted), float(0.5 * np.sum(variance + change))),
-    }
-
-
-def infinite_loss(prediction: TrainedGaussian, test_y: object) -> ExpectedLoss:
-    """The expected test loss at infinite width at any time of training (10.52)."""
-    y = check_targets(test_y, prediction.mean.shape[0], prediction.mean.shape[1], "test_y")
-    bias = 0.5 * np.sum((prediction.mean - y) ** 2)
-    variance = 0.5 * y.shape[1] * np.trace(prediction.covariance)
-    return ExpectedLoss("∞", float(bias), float(variance))
+    infinite = outputs.mean_infinite
+    y = check_targets(test_y, *infinite.shape, "test_y")
+    gap, variance = infinite - y, np.diagonal(outputs.kernel_infinite)
+    bias, spread = 0.5 * np.sum(gap**2), 0.5 * y.shape[1] * np.sum(variance)
+    losses = {"∞": ExpectedLoss("∞", float(bias), float(spread))}
+    if outputs.order == "1/n":
+        shifted = bias + np.sum(gap * outputs.mean_correction) / outputs.width
+        change = np.einsum("titi->", outputs.covariance_correction) / outputs.width
+        losses["1/n"] = ExpectedLoss("1/n", float(shifted), float(spread + 0.5 * change))
+    return losses
 
 
 def expected_cross_entropy(
@@ -71,6 +70,13 @@ def expected_cross_entropy(
 
     The Hessian is diag(q) − q qᵀ with q = softmax(m), so that a test point adds
     ½ Var (1 − Σ q²): exact for small variances.
+
+    **Arguments:**
+
+    - `mean`, `covariance`: of outputs at infinite width, `Outputs.mean` and `.kernel_infinite`.
+    - `probabilities`: the targets.
+
+    **Returns:** the sum over test points.
 
     >>> mean, p = np.array([[1.0, -1.0]]), np.array([[1.0, 0.0]])
     >>> round(expected_cross_entropy(mean, np.array([[0.1]]), p), 6)

@@ -1,6 +1,6 @@
 """Trained networks at infinite width: Gaussian outputs at every time (10.31), (10.40), (10.41).
 
-The NTK is frozen, so that the loss ½ Σ (z − y)² moves outputs by a linear map:
+The NTK is frozen, so that a squared error moves outputs by a linear map:
 z_δ(τ) = z_δ − R_δA(τ) (z_A − y) with R = Θ_δA f(Θ̃), f(h) = [1 − (1 − ηh)^t]/h for t steps of
 gradient descent, [1 − e^{−hτ}]/h for gradient flow, 1/h at the end and for Newton's single leap.
 Over initialisations z ~ N(0, K): mean R y, covariance [−R 1] K [−R 1]ᵀ, the same for every output.
@@ -8,57 +8,59 @@ Over initialisations z ~ N(0, K): mean R y, covariance [−R 1] K [−R 1]ᵀ, t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, checked_number
-from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.training._algorithms import Algorithm, StepSizes, checked_steps, step_sizes
-from dynagram.theory.training._eigenbasis import SINGULAR
-from dynagram.theory.training._problem import Problem
+from dynagram.networks import MLP
+from dynagram.theory._kernels import FrozenKernels, frozen_kernels
+from dynagram.theory.training._decay import Decay
+from dynagram.theory.training._eigenbasis import Eigenbasis
+from dynagram.theory.training._step_sizes import StepSizes
+from dynagram.training import Training
+from dynagram.training._losses import half_sum_factor
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedGaussian:
-    """Outputs of trained networks at infinite width, order "∞"; outputs are independent.
+class FrozenMoment:
+    """Outputs on all samples, training ones first, at one moment of training with a frozen NTK.
 
-    `response` is R: what a unit of error of each training sample takes off each test output.
-    `covariance` is that of any one output. `time` is τ = η·steps, ∞ at the end of training.
-    `unreachable` is how far the mean stays from the targets at the end: 0 unless the training NTK
-    is rank deficient or targets of equal inputs differ.
+    `mean` is R y. `response` is R: what a unit of error of each training sample takes off each
+    output. `kept` is [−R 1], what is left of the initial outputs, without cancellation.
     """
 
-    mean: Float[np.ndarray, "test outputs"]
-    covariance: Float[np.ndarray, "test test"]
-    train_mean: Float[np.ndarray, "train outputs"]
-    train_covariance: Float[np.ndarray, "train train"]
-    response: Float[np.ndarray, "test train"]
-    time: float
-    unreachable: float
-    notes: tuple[str, ...]
+    decay: Decay
+    mean: Float[np.ndarray, "sample outputs"]
+    response: Float[np.ndarray, "sample train"]
+    kept: Float[np.ndarray, "sample sample"]
+    K: Float[np.ndarray, "sample sample"]
 
-    @property
-    def std(self) -> Float[np.ndarray, " test"]:
-        """Standard deviation over initialisations of any one output at each test point."""
-        return np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
+    @cached_property
+    def kernel(self) -> Float[np.ndarray, "sample sample"]:
+        """The covariance of any one output over initialisations: manifestly positive."""
+        return self.kept @ self.K @ self.kept.T
+
+    def outputs(self, initial: Float[np.ndarray, "sample outputs"]) -> np.ndarray:
+        """What initial outputs become: [−R 1] z + R y."""
+        return self.kept @ initial + self.mean
 
 
 @dataclass(frozen=True, eq=False)
-class KernelTraining:
+class InfiniteTraining:
     """Training with a frozen NTK: Θ and K on the samples, training ones first, and the targets.
 
-    `weights` count repeated training samples. Made by `infinite_training`, or from any two
-    kernels. Construction diagonalises the training block: N_A³.
+    `weights` count repeated training samples. Construction diagonalises the training block once
+    (N_A³), and refuses a step size at which gradient descent diverges.
 
+    >>> from dynagram.training import GradientFlow
     >>> Theta = np.array([[2.0, 0.5, 1.0], [0.5, 1.0, 0.2], [1.0, 0.2, 3.0]])
-    >>> y, flow = np.array([[1.0], [-1.0]]), Algorithm("flow")
-    >>> kernel = KernelTraining(Theta, np.eye(3), y, np.ones(2), flow)
-    >>> kernel.at(time=1.0).mean.round(6), kernel.at().mean.round(6)
+    >>> y, flow = np.array([[1.0], [-1.0]]), Training(GradientFlow())
+    >>> training = InfiniteTraining(Theta, np.eye(3), y, np.ones(2), flow)
+    >>> training.at(1.0).mean[2:].round(6), training.at().mean[2:].round(6)
     (array([[0.39686]]), array([[0.571429]]))
     """
 
@@ -66,8 +68,7 @@ class KernelTraining:
     K: Float[np.ndarray, "sample sample"]
     targets: Float[np.ndarray, "train outputs"]
     weights: Float[np.ndarray, " train"]
-    algorithm: Algorithm
-    notes: tuple[str, ...] = ()
+    how: Training
 
     def __post_init__(self) -> None:
         largest = float(self.eigenvalues[-1])
@@ -76,132 +77,100 @@ class KernelTraining:
                 "Theta", largest, "no positive eigenvalue on the training inputs: nothing can be "
                 "learned; some lambda_b or lambda_W must be > 0",
             )  # fmt: skip
-        self.algorithm.check_stable(largest)
+        eta = self.decay(self.how.end).eta
+        if eta * largest >= 2.0:
+            limit = self.step_sizes.largest
+            raise InvalidValueError(
+                "eta", self.how.eta, "gradient descent diverges: the largest eigenvalue of the "
+                f"training NTK is {largest:.6g}, so the step size must be below "
+                f"{_two_over(self.how.loss)} = {limit:.6g}",
+            )  # fmt: skip
+
+    @classmethod
+    def of(
+        cls, network: MLP, data: Data, how: Training, *, frozen: FrozenKernels | None = None
+    ) -> InfiniteTraining:
+        """The training of `network` at infinite width; repeated training inputs are merged.
+
+        `frozen` are its kernels on the distinct training inputs and the test inputs, where they
+        have been computed. Cost: `frozen_kernels` on all samples and N_A³.
+        """
+        data.check(network)
+        if network.activation.jumps:
+            raise InvalidValueError(
+                "activation", network.activation.name, "σ jumps: the NTK does not exist"
+            )
+        if frozen is None:
+            frozen = frozen_kernels(network, distinct_inputs(data), layers="last")
+        y, weights = data.merged.y, data.merged.weights
+        return cls(frozen.Theta[-1], frozen.K[-1], y, weights, how)
 
     @cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues of √w Θ √w and Eᵀ√w."""
-        n, root = self.weights.size, np.sqrt(self.weights)
-        h, vectors = np.linalg.eigh(root[:, None] * self.Theta[:n, :n] * root)
-        return h, vectors.T * root
+    def basis(self) -> Eigenbasis:
+        """The eigenvectors of the training NTK, with multiplicities."""
+        return Eigenbasis.of(self.Theta, self.weights)
 
     @property
     def eigenvalues(self) -> Float[np.ndarray, " direction"]:
         """Of the training NTK with multiplicities, smallest first."""
-        return self._spectrum[0]
+        return self.basis.h
 
     @property
     def rank(self) -> int:
         """Directions of the training set that training can move."""
-        return int(np.sum(self.eigenvalues > SINGULAR * self.eigenvalues[-1]))
+        return int(np.sum(self.basis.alive))
+
+    @cached_property
+    def factor(self) -> float:
+        """How many times ½ Σ (z − y)² the loss of `how` is."""
+        samples = int(np.sum(self.weights))
+        return half_sum_factor(self.how.loss, samples, self.targets.shape[1])
 
     @property
     def step_sizes(self) -> StepSizes:
-        """Learning-rate limits and time constants."""
-        root = np.sqrt(self.weights)
-        n = root.size
-        return step_sizes(root[:, None] * self.Theta[:n, :n] * root)
+        """Learning-rate limits and time constants, for the loss of `how`."""
+        return StepSizes.of_eigenvalues(self.factor * self.eigenvalues[::-1])
 
-    def at(
-        self, *, steps: float | int | None = None, time: float | int | None = None
-    ) -> TrainedGaussian:
-        """The outputs after `steps` of gradient descent, or at `time` τ of gradient flow.
+    def decay(self, moment: float | int) -> Decay:
+        """D at a moment of `how`: steps of gradient descent, a time of flow; ∞ is the end."""
+        return Decay.of(self.how, moment, self.factor)
 
-        Without either, at the end of training. Where the training NTK is rank deficient the end
-        is the minimum-norm answer, and a note says so.
+    def at(self, moment: float | int = np.inf) -> FrozenMoment:
+        """Outputs at a moment of `how`, by default the end of training.
+
+        Where the training NTK is rank deficient the end is the minimum-norm answer.
         """
-        tau, dual = self._dual(steps, time)
-        n = self.weights.size
+        decay, (left, gain) = self.decay(moment), self._left_and_gain(moment)
+        n, basis = self.weights.size, self.basis.basis
+        dual = (basis.T * gain) @ basis
         response = self.Theta[:, :n] @ dual
-        train, test = response[:n], response[n:]
-        # [−R 1] on training and test samples: manifestly positive.
-        change = np.eye(self.Theta.shape[0])
-        change[:, :n] -= response
-        covariance = change @ self.K @ change.T
-        notes, unreachable = list(self.notes), 0.0
-        if math.isinf(tau):
-            unreachable = float(np.max(np.abs(train @ self.targets - self.targets)))
-            if self.rank < n:
-                notes.append(
-                    f"the training NTK has rank {self.rank} of {n}: minimum-norm answer, the mean "
-                    f"stays {unreachable:.3g} away from the targets"
-                )
-        return TrainedGaussian(
-            test @ self.targets, covariance[n:, n:], train @ self.targets, covariance[:n, :n],
-            test, tau, unreachable, tuple(notes),
-        )  # fmt: skip
+        kept = np.eye(self.Theta.shape[0])
+        kept[:n, :n] = (self.basis.inverse * left) @ basis
+        kept[n:, :n] = -response[n:]
+        mean = response @ self.targets
+        # On training samples h f(h) = 1 − D(h): targets are met to the last digit.
+        reached = np.where(self.basis.alive, self.basis.h * gain, 0.0)
+        mean[:n] = self.basis.inverse @ (reached[:, None] * (basis @ self.targets))
+        return FrozenMoment(decay, mean, response, kept, self.K)
 
-    def dual(
-        self, *, steps: float | int | None = None, time: float | int | None = None
-    ) -> Float[np.ndarray, "train train"]:
+    def dual(self, moment: float | int = np.inf) -> Float[np.ndarray, "train train"]:
         """f(Θ̃): what turns initial errors into coefficients of the kernel, R = Θ_δA f(Θ̃)."""
-        return self._dual(steps, time)[1]
+        _, gain = self._left_and_gain(moment)
+        return (self.basis.basis.T * gain) @ self.basis.basis
 
-    def _dual(
-        self, steps: float | int | None, time: float | int | None
-    ) -> tuple[float, np.ndarray]:
-        """τ and f(Θ̃)."""
-        h, basis = self._spectrum
-        tau, gains = self._gains(h, steps, time)
-        return tau, (basis.T * gains) @ basis
-
-    def _gains(
-        self, h: np.ndarray, steps: float | int | None, time: float | int | None
-    ) -> tuple[float, np.ndarray]:
-        """τ and f(h)."""
-        name, eta = self.algorithm.name, self.algorithm.eta
-        if steps is not None and name != "gd":
-            raise InvalidValueError("steps", steps, f"the algorithm {name!r} has no steps")
-        if time is not None and name != "flow":
-            raise InvalidValueError("time", time, f"only 'flow' takes a time, this is {name!r}")
-        alive = h > SINGULAR * h[-1]
-        if name == "gd" and steps is not None and math.isfinite(count := checked_steps(steps)):
-            assert eta is not None
-            # 1 − (1 − ηh)^t without cancellation; ηh may exceed 1, where the power alternates.
-            slow = eta * h < 1.0
-            with np.errstate(divide="ignore", invalid="ignore"):
-                small = -np.expm1(count * np.log1p(np.where(slow, -eta * h, 0.0)))
-            decided = np.where(slow, small, 1.0 - (1.0 - eta * h) ** count)
-            return eta * count, np.where(alive, decided / np.where(alive, h, 1.0), eta * count)
-        if name == "flow" and time is not None and math.isfinite(time):
-            tau = checked_number("time", time, "a time must be ≥ 0")
-            gains = -np.expm1(-tau * h) / np.where(alive, h, 1.0)
-            return tau, np.where(alive, gains, tau)
-        return math.inf, np.where(alive, 1.0 / np.where(alive, h, 1.0), 0.0)
+    def _left_and_gain(self, moment: float | int) -> tuple[np.ndarray, np.ndarray]:
+        """D(h) and f(h); directions without an eigenvalue do not move."""
+        decay, alive = self.decay(moment), self.basis.alive
+        gain = decay.gain(np.where(alive, self.basis.h, 1.0))
+        still = 0.0 if decay.at_end else decay.time
+        left = decay(np.where(alive, self.basis.h, 0.0))
+        return left, np.where(alive, gain, still)
 
 
-def infinite_training(
-    network: MLP,
-    train_x: object,
-    train_y: object,
-    test_x: object,
-    *,
-    algorithm: str = "gd",
-    eta: float | int | None = None,
-) -> KernelTraining:
-    """The training of `network` at infinite width, to be asked `.at(steps=…)` or `.at()`.
-
-    `algorithm` is "gd" (with `eta`), "flow" or "two-step", which at infinite width is Newton's
-    one leap and is asked only for the end. All algorithms end at the same outputs (10.35). Cost:
-    `frozen_kernels` on all samples and N_A³. Repeated training inputs are merged.
-
-    >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
-    >>> x, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0], [-1.0]])
-    >>> run = infinite_training(net, x, y, np.array([[1.0, 0.5]]), algorithm="gd", eta=0.2)
-    >>> run.at(steps=10).mean.round(4), run.at().mean.round(4), run.at().std.round(4)
-    (array([[0.3776]]), array([[0.5083]]), array([0.1631]))
-    """
-    problem = Problem.checked(network, train_x, train_y, test_x)
-    return from_problem(problem, Algorithm.checked(algorithm, eta))
+def distinct_inputs(data: Data) -> Float[np.ndarray, "sample n_0"]:
+    """The distinct training inputs, then the test inputs."""
+    return np.concatenate([data.merged.x, data.test_x])
 
 
-def from_problem(problem: Problem, algorithm: Algorithm) -> KernelTraining:
-    """The infinite-width training of a checked problem."""
-    if problem.network.activation.jumps:
-        raise InvalidValueError(
-            "activation", problem.network.activation.name, "σ jumps: the NTK does not exist"
-        )
-    found = frozen_kernels(problem.network, problem.inputs, layers="last")
-    return KernelTraining(
-        found.Theta[-1], found.K[-1], problem.train_y, problem.weights, algorithm, problem.notes
-    )
+def _two_over(loss: str) -> str:
+    return "2/λ_max" if loss == "half-sum" else "N n_L/λ_max"

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.theory.training._algorithms import Algorithm
 from dynagram.theory.training._decay import Decay
 
 Vector = Float[np.ndarray, " a"]
@@ -78,28 +77,36 @@ def inverting_tensors(h: Vector, eta: float) -> Inverting:
     return Inverting(X_II, X_III, Y_1, Y_2, Y_3, Y_4)
 
 
-def projectors(h: Vector, algorithm: Algorithm) -> Projectors:
-    """The projectors of `algorithm` at the end of training (∞.142)-(∞.153), for `h` > 0.
+def projectors(h: Vector, decay: Decay, start: Float[np.ndarray, " row"]) -> Projectors:
+    """The projectors at a moment, for rows whose own rate is `start`, and `h` > 0.
 
-    >>> flow = projectors(np.array([1.0]), Algorithm("flow"))
+    At the end training directions are where their targets are: only brackets, of rate 0, are asked.
+    """
+    return end_projectors(h, decay) if decay.at_end else finite_time_projectors(h, decay, start)
+
+
+def end_projectors(h: Vector, decay: Decay) -> Projectors:
+    """The projectors of brackets at the end of training (∞.142)-(∞.153).
+
+    >>> flow = end_projectors(np.array([1.0]), Decay.flow(np.inf))
     >>> [round(float(z.item()), 4) for z in (flow.Z_A, flow.Z_IA, flow.Z_IIA, flow.Z_IIB)]
     [0.5, -0.1667, -0.1667, -0.5]
     """
     response, variance = 1.0 / h, 1.0 / (h[:, None] * h)
     Z_B = 0.5 * variance
     Z_IB = -variance[:, :, None] / (6.0 * h)
-    if algorithm.name == "two-step":
+    if decay.leaps:
         Z_A, none = np.zeros_like(Z_B), np.zeros_like(Z_IB)
         Z_IA, Z_IIA, Z_IIB = none, none, none
     else:
-        eta = algorithm.eta or 0.0
+        eta = decay.eta
         y = inverting_tensors(h, eta)
         Z_A, Z_IA, Z_IIA = y.Y_2, -y.Y_3 - 0.5 * eta * y.Y_4, -y.Y_3
         # Y_3^{213546} ties a to the second place; Y_3^{132465} exchanges the last two.
         Z_IIB = -y.Y_3 - y.Y_3.transpose(1, 0, 2) - y.Y_3.transpose(0, 2, 1) - eta * (y.Y_4 + y.Y_1)
     kept = np.asarray(1.0)  # of a bracketed test output nothing is lost
-    found = (kept, response, variance, Z_A, Z_B, Z_IA, Z_IB, Z_IIA, Z_IIB)
-    return Projectors(*(values[None] for values in found))
+    scalars = (kept, response, variance, Z_A, Z_B, Z_IA, Z_IB, Z_IIA, Z_IIB)
+    return Projectors(*(values[None] for values in scalars))
 
 
 def finite_time_projectors(

@@ -2,97 +2,156 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import MLP
-from dynagram.results._regime import Judge, Regime
+from dynagram.networks import Architecture
+from dynagram.results._regime import VERDICTS, Judge, Regime
+from dynagram.theory.training._corrections import Corrections
 from dynagram.theory.training._covariance import Covariances
-from dynagram.theory.training._infinite import KernelTraining, TrainedGaussian
+from dynagram.theory.training._infinite import FrozenMoment, InfiniteTraining
 from dynagram.theory.training._mean import Means
 from dynagram.theory.training._tensors import Mode
 
+_MEAN = (
+    "the 1/n terms of the mean, added without their signs, reach {value:.2g} of the output's "
+    "scale: the next order is about that fraction of them; widen the network or shrink the targets"
+)
+
+
+def infinite_regime(training: InfiniteTraining, limit: FrozenMoment) -> Regime:
+    """The regime of an infinite-width prediction: exact there, but for the solve."""
+    judge = Judge()
+    _note_step_size(judge, training)
+    _judge_conditioning(judge, training)
+    _judge_rank(judge, training, limit)
+    good = 'exact at infinite width; order="1/n" says how much finite width changes'
+    return judge.regime("∞", good)
+
 
 def trained_regime(
-    network: MLP,
-    kernel: KernelTraining,
-    limit: TrainedGaussian,
-    means: Means,
-    covariances: Covariances,
-    mean_error: np.ndarray,
-    covariance_error: np.ndarray,
+    network: Architecture,
+    training: InfiniteTraining,
+    limit: FrozenMoment,
+    change: Corrections,
     tensors: Mode,
 ) -> Regime:
-    """The regime of an order-1/n prediction, from what goes into it.
+    """The regime of an order-1/n prediction of test outputs, from what goes into it.
 
     The order left out is not known. It is judged by the parts of the order kept, added without
     their signs and compared with the output's own scale, which is the expansion parameter as the
     test points feel it: next order ~ this order × parameter.
     """
-    judge, n = Judge(), network.widths[-2]
+    judge, n, test = Judge(), network.width, slice(training.weights.size, None)
+    if limit.mean[test].size == 0:
+        test = slice(None)
+    change = change.of(test)
     judge.numbers["depth_over_width"] = float(sum(1.0 / m for m in network.widths[1:-1]))
-    scale = np.sqrt(np.mean(limit.mean**2, axis=1) + np.maximum(np.diagonal(limit.covariance), 0.0))
-    scale = np.maximum(scale, 1e-12 * max(float(np.max(scale, initial=0.0)), 1e-290))[:, None]
-    size = sum(np.abs(part) for part in means.values()) / n / scale
-    shift = np.abs(sum(means.values())) / n / scale
-    judge.numbers["mean_shift"] = float(np.max(shift, initial=0.0))
-    judge.measure(
-        "expansion_of_mean", float(np.max(size, initial=0.0)), 0.1, 0.5,
-        "the 1/n terms of the mean, added without their signs, reach {value:.2g} of the output's "
-        "scale: the next order is about that fraction of them; widen the network or shrink the "
-        "targets",
-    )  # fmt: skip
-    variance = np.maximum(np.diagonal(limit.covariance), 0.0)[:, None]
-    floor = 1e-10 * max(float(np.max(variance, initial=0.0)), 1e-290)
-    parts = [np.einsum("titi->ti", part) for part in covariances.values()]
-    change = sum(np.abs(part) for part in parts) / n / np.maximum(variance, floor)
-    alive = np.broadcast_to(variance > floor, change.shape)
-    judge.measure(
-        "expansion_of_variance", float(np.max(change[alive], initial=0.0)), 0.3, 1.0,
-        "the 1/n terms of the variance, added without their signs, reach {value:.2g} of it",
-    )  # fmt: skip
-    final = variance + sum(parts) / n
-    if np.any((final < 0.0) & alive):
-        judge.level = 2
-        judge.reasons.append(
-            "the order 1/n makes a variance negative: no standard deviation exists there; widen "
-            "the network"
-        )
-    _step_size(judge, network, kernel, tensors)
-    _conditioning(judge, kernel)
-    _numerics(judge, means, covariances, mean_error, covariance_error)
-    judge.reasons.extend(limit.notes)
-    if limit.unreachable > 1e-9 * max(1.0, float(np.max(np.abs(kernel.targets)))):
-        judge.level = max(judge.level, 1)
+    _judge_mean(judge, limit.mean[test], _variances(limit)[test], change.means, n)
+    _judge_variance(judge, _variances(limit)[test], change.covariances, n)
+    _judge_step_size(judge, network, training, tensors)
+    _judge_conditioning(judge, training)
+    _judge_numerics(judge, change)
     return judge.regime("1/n", "the 1/n corrections are small and so is what they leave out")
 
 
-@float64
-def _step_size(judge: Judge, network: MLP, kernel: KernelTraining, tensors: Mode) -> None:
-    """η λ_max, and whether single networks, whose λ_max fluctuates, cross the limit 2."""
-    largest = float(kernel.eigenvalues[-1])
+def own_regime(
+    training: InfiniteTraining,
+    limit: FrozenMoment,
+    outputs: Float[np.ndarray, "entry 1"],
+    parts: dict[str, Float[np.ndarray, " entry"]],
+    order: str,
+) -> Regime:
+    """The regime of one network's outputs: what its differentials add to the linearised ones."""
+    judge = Judge()
+    if order == "1/n":
+        size = sum(np.abs(part) for part in parts.values())
+        scale = np.sqrt(np.mean(outputs**2)) if outputs.size else 1.0
+        judge.measure(
+            "expansion_of_output", float(np.max(size, initial=0.0)) / max(float(scale), 1e-290),
+            0.3, 1.0,
+            "what the dNTK and the ddNTKs add reaches {value:.2g} of the outputs: the terms after "
+            "them are not small; widen the network or shrink the targets",
+        )  # fmt: skip
+    _note_step_size(judge, training)
+    _judge_conditioning(judge, training)
+    _judge_rank(judge, training, limit)
+    left = "its NTK held fixed: of order 1/n" if order == "∞" else "smaller than n^(−3/2)"
+    return judge.regime(order, f"one given network; what is left out is {left}")
+
+
+def worst_regime(regimes: Sequence[Regime]) -> Regime:
+    """The regime of the moment with the worst verdict, the last one of these."""
+    return max(regimes[::-1], key=lambda regime: VERDICTS.index(regime.verdict))
+
+
+def _variances(limit: FrozenMoment) -> Float[np.ndarray, " sample"]:
+    return np.maximum(np.diagonal(limit.kernel), 0.0)
+
+
+def _judge_mean(
+    judge: Judge, mean: np.ndarray, variance: np.ndarray, parts: Means, width: int
+) -> None:
+    scale = np.sqrt(np.mean(mean**2, axis=1) + variance)
+    scale = np.maximum(scale, 1e-12 * max(float(np.max(scale, initial=0.0)), 1e-290))[:, None]
+    size = sum(np.abs(part) for part in parts.values()) / width / scale
+    shift = np.abs(sum(parts.values())) / width / scale
+    judge.numbers["mean_shift"] = float(np.max(shift, initial=0.0))
+    judge.measure("expansion_of_mean", float(np.max(size, initial=0.0)), 0.1, 0.5, _MEAN)
+
+
+def _judge_variance(judge: Judge, variance: np.ndarray, parts: Covariances, width: int) -> None:
+    variance = variance[:, None]
+    floor = 1e-10 * max(float(np.max(variance, initial=0.0)), 1e-290)
+    changes = [np.einsum("titi->ti", part) for part in parts.values()]
+    size = sum(np.abs(change) for change in changes) / width / np.maximum(variance, floor)
+    alive = np.broadcast_to(variance > floor, size.shape)
+    judge.measure(
+        "expansion_of_variance", float(np.max(size[alive], initial=0.0)), 0.3, 1.0,
+        "the 1/n terms of the variance, added without their signs, reach {value:.2g} of it",
+    )  # fmt: skip
+    if np.any((variance + sum(changes) / width < 0.0) & alive):
+        judge.object(
+            2, "the order 1/n makes a variance negative: no standard deviation exists there; widen "
+            "the network",
+        )  # fmt: skip
+
+
+def _note_step_size(judge: Judge, training: InfiniteTraining) -> None:
+    """λ_max, where gradient descent diverges, and how near it is."""
+    largest = float(training.eigenvalues[-1])
     judge.numbers["largest_eigenvalue"] = largest
-    judge.numbers["largest_stable_eta"] = 2.0 / largest
-    root = np.sqrt(kernel.weights)
-    n = root.size
-    top = np.linalg.eigh(root[:, None] * kernel.Theta[:n, :n] * root)[1][:, -1] * root
+    judge.numbers["largest_stable_eta"] = training.step_sizes.largest
+    if eta := training.decay(training.how.end).eta:
+        judge.numbers["eta_times_largest_eigenvalue"] = eta * largest
+
+
+@float64
+def _judge_step_size(
+    judge: Judge, network: Architecture, training: InfiniteTraining, tensors: Mode
+) -> None:
+    """Whether single networks, whose λ_max fluctuates, cross the limit 2 of η λ_max."""
+    _note_step_size(judge, training)
+    top, n = training.basis.basis[-1], training.weights.size
     A, B = (np.asarray(tensors[name][:n, :n, :n, :n]) for name in "AB")
     variance = np.einsum("abcd,a,b,c,d->", A + 2.0 * B, top, top, top, top, optimize=True)
-    spread = float(np.sqrt(max(variance, 0.0) / network.widths[-2]))
+    spread = float(np.sqrt(max(variance, 0.0) / network.width))
     judge.numbers["largest_eigenvalue_std"] = spread
-    if kernel.algorithm.eta is None:
-        return
-    judge.numbers["eta_times_largest_eigenvalue"] = kernel.algorithm.eta * largest
-    judge.measure(
-        "eta_times_largest_eigenvalue_plus_3_std", kernel.algorithm.eta * (largest + 3.0 * spread),
-        1.9, 2.2,
-        "some networks of this width will diverge: η times the largest NTK eigenvalue reaches "
-        "{value:.2f} three standard deviations up, and 2 is the limit; lower eta",
-    )  # fmt: skip
+    if eta := training.decay(training.how.end).eta:
+        judge.measure(
+            "eta_times_largest_eigenvalue_plus_3_std",
+            eta * (float(training.eigenvalues[-1]) + 3.0 * spread), 1.9, 2.2,
+            "some networks of this width will diverge: η times the largest NTK eigenvalue reaches "
+            "{value:.2f} three standard deviations up, and 2 is the limit; lower eta",
+        )  # fmt: skip
 
 
-def _conditioning(judge: Judge, kernel: KernelTraining) -> None:
-    ratio = float(kernel.eigenvalues[0] / kernel.eigenvalues[-1])
+def _judge_conditioning(judge: Judge, training: InfiniteTraining) -> None:
+    alive = training.eigenvalues[training.basis.alive]
+    ratio = float(alive[0] / alive[-1])
     judge.numbers["smallest_over_largest_eigenvalue"] = ratio
     judge.measure(
         "condition_number", 1.0 / max(ratio, 1e-300), 1e8, 1e12,
@@ -101,13 +160,21 @@ def _conditioning(judge: Judge, kernel: KernelTraining) -> None:
     )  # fmt: skip
 
 
-def _numerics(
-    judge: Judge, means: Means, covariances: Covariances,
-    mean_error: np.ndarray, covariance_error: np.ndarray,
-) -> None:  # fmt: skip
+def _judge_rank(judge: Judge, training: InfiniteTraining, limit: FrozenMoment) -> None:
+    n = training.weights.size
+    if training.rank == n or not limit.decay.at_end:
+        return
+    away = float(np.max(np.abs(limit.mean[:n] - training.targets)))
+    judge.object(
+        1, f"the training NTK has rank {training.rank} of {n}: minimum-norm answer, the mean "
+        f"stays {away:.3g} away from the targets",
+    )  # fmt: skip
+
+
+def _judge_numerics(judge: Judge, change: Corrections) -> None:
     for name, parts, error in (
-        ("mean", means, mean_error),
-        ("covariance", covariances, covariance_error),
+        ("mean", change.means, change.mean_error),
+        ("covariance", change.covariances, change.covariance_error),
     ):
         # Relative to the parts: their sum may cancel.
         size = float(np.max(sum(np.abs(part) for part in parts.values()), initial=0.0))

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.theory.training._algorithms import Algorithm, checked_steps
-from dynagram.theory.training._infinite import KernelTraining
+from dynagram.networks import MLP
+from dynagram.theory.training._infinite import InfiniteTraining
+from dynagram.training import GradientDescent, GradientFlow, Training
+from dynagram.training._losses import half_sum_factor
 
 _DIVERGED = 1e100
 
@@ -33,45 +36,61 @@ class StochasticMoments:
     training_loss: float
 
 
-def stochastic_moments(
-    kernel: KernelTraining, *, eta: float, batch: int, steps: int
-) -> StochasticMoments:
-    """Moments of the outputs after `steps` of SGD with batches of `batch` samples at step `eta`.
+def stochastic_moments(network: MLP, data: Data, how: Training) -> StochasticMoments:
+    """Moments of test outputs after some steps of SGD at infinite width.
 
-    For a loss that is the mean over the batch, times the N of the book's sum, pass eta·N/B. The
-    algorithm of `kernel` is not used. With a frozen NTK of full rank the minimum is the same for
+    **Arguments:**
+
+    - `network`: an `MLP`.
+    - `data`: with distinct training inputs.
+    - `how`: `Training(GradientDescent(eta), batch=…, steps=…)`. The loss of a step is that of its
+        batch, drawn anew: with "half-sum" the sum over it, with "mean" the mean.
+
+    **Returns:** `StochasticMoments`. With a frozen NTK of full rank the minimum is the same for
     every batch, so that the batch covariance ends at zero: no decay of η is needed. Cost per step:
-    n_L² (N_A + N_B)² N_A. Repeated training inputs are not supported.
+    n_L² (N_A + N_B)² N_A.
 
-    >>> Theta = np.array([[2.0, 0.5, 1.0], [0.5, 1.0, 0.2], [1.0, 0.2, 3.0]])
-    >>> y = np.array([[1.0], [-1.0]])
-    >>> kernel = KernelTraining(Theta, Theta, y, np.ones(2), Algorithm("flow"))
+    >>> from dynagram.training import GradientDescent
+    >>> net = MLP([2, 50, 1], "tanh", C_b=0.0, C_W=1.0)
+    >>> data = Data([[1.0, 0.2], [-0.4, 1.1]], [1.0, -1.0], test_x=[[0.5, 0.9]])
     >>> for steps in (3, 300):
-    ...     found = stochastic_moments(kernel, eta=0.4, batch=1, steps=steps)
-    ...     print(found.mean.round(4), np.abs(found.batch_covariance).ravel().round(4))
-    [[0.3344]] [0.0839]
-    [[0.5714]] [0.]
+    ...     how = Training(GradientDescent(0.4), batch=1, steps=steps)
+    ...     after = stochastic_moments(net, data, how)
+    ...     print(after.mean.round(4), np.abs(after.batch_covariance).ravel().round(4))
+    [[0]] [0]
     """
-    samples, count = kernel.weights.size, int(checked_steps(steps))
-    if np.any(kernel.weights != 1.0):
-        raise InvalidValueError("train_x", "repeated rows", "batches of repeated inputs: drop them")
-    if isinstance(batch, bool) or not 1 <= batch <= samples:
+    if not isinstance(how.algorithm, GradientDescent) or how.steps is None:
+        raise InvalidValueError("how", how.name, "expected gradient descent for some steps")
+    if np.any(data.merged.weights != 1.0):
+        raise InvalidValueError("x", "repeated rows", "batches of repeated inputs: drop them")
+    samples = data.x.shape[0]
+    batch = samples if how.batch is None else how.batch
+    rate = how.algorithm.eta * half_sum_factor(how.loss, batch, data.outputs)
+    kernels = InfiniteTraining.of(network, data, Training(GradientFlow()))
+    return kernel_moments(kernels, eta=rate, batch=batch, steps=how.steps)
+
+
+def kernel_moments(
+    kernels: InfiniteTraining, *, eta: float, batch: int, steps: int
+) -> StochasticMoments:
+    """The moments for any two kernels, on the loss ½ Σ (z − y)² of batches of `batch` samples."""
+    samples = kernels.weights.size
+    if not 1 <= batch <= samples:
         raise InvalidValueError("batch", batch, f"expected 1 to {samples}, the training samples")
     p = batch / samples
     both = p * (batch - 1) / (samples - 1) if samples > 1 else p
     W = np.full((samples, samples), both) + (p - both) * np.eye(samples)
-    own = replace(kernel, algorithm=Algorithm.checked("gd", p * eta))
-    y, outputs = kernel.targets, kernel.targets.shape[1]
-    rows = kernel.Theta[:, :samples]
+    y, outputs = kernels.targets, kernels.targets.shape[1]
+    rows = kernels.Theta[:, :samples]
     # u: all outputs; second moments E[ε ε'], E[u ε'], E[u u'] for every pair of outputs i, j.
     same = np.eye(outputs)
-    K = kernel.K
+    K = kernels.K
     inner = np.einsum("ij,ab->ijab", same, K[:samples, :samples]) + np.einsum("ai,bj->ijab", y, y)
     cross = np.einsum("ij,da->ijda", same, K[:, :samples])
     outer = np.einsum("ij,de->ijde", same, K)
     mean = np.zeros((K.shape[0], outputs))
     flip = (1, 0, 3, 2)
-    for _ in range(count):
+    for _ in range(steps):
         push = eta * p * rows
         noisy = eta**2 * rows @ (W * inner) @ rows.T
         turned, pulled = push @ cross.transpose(flip), push @ inner
@@ -86,11 +105,13 @@ def stochastic_moments(
                 "eta", eta, "SGD diverges in mean square at this step size and batch: lower eta"
             )
     covariance = outer - np.einsum("di,ej->ijde", mean, mean)
-    deterministic = np.einsum("ij,de->ijde", same, own.at(steps=count).covariance)
-    found = covariance[:, :, samples:, samples:]
+    # The whole batch at the rate p η has the same mean.
+    descent = replace(kernels, how=Training(GradientDescent(p * eta), steps=steps)).at(steps)
+    whole = np.einsum("ij,de->ijde", same, descent.kernel)
+    test = slice(samples, None)
     return StochasticMoments(
-        mean[samples:],
-        found.transpose(2, 0, 3, 1),
-        (found - deterministic).transpose(2, 0, 3, 1),
+        mean[test],
+        covariance[:, :, test, test].transpose(2, 0, 3, 1),
+        (covariance - whole)[:, :, test, test].transpose(2, 0, 3, 1),
         0.5 * float(np.einsum("iiaa->", inner)),
     )

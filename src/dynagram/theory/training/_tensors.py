@@ -20,7 +20,7 @@ from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
 from dynagram.networks import MLP
 from dynagram.results._letters import closure
-from dynagram.theory._kernels import FrozenKernels, frozen_kernels
+from dynagram.theory._kernels import FrozenKernels
 from dynagram.theory._recursions import run_layers, written_out
 
 NEEDED = ("G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
@@ -61,13 +61,12 @@ class Mode(Mapping[str, Array]):
 
 @dataclass(frozen=True, eq=False)
 class OutputTensors:
-    """K, Θ of all samples and, by letter, G1 to U of the output layer on the distinct ones.
+    """By letter, G1 to U of the output layer on the distinct samples.
 
     Arrays in `modes` have the mode first: the value, then deviations whose squares add up to the
     variance of its numerical error (all of them, or sums with random signs).
     """
 
-    frozen: FrozenKernels
     modes: dict[str, Float[Array, "mode ..."]]
     place: np.ndarray
 
@@ -89,26 +88,30 @@ class OutputTensors:
 
 
 def output_tensors(
-    network: MLP, inputs: Float[np.ndarray, "sample n_0"], *, accuracy: float, seed: int
+    network: MLP,
+    inputs: Float[np.ndarray, "sample n_0"],
+    frozen: FrozenKernels,
+    *,
+    accuracy: float,
+    seed: int,
 ) -> OutputTensors:
     """All tensors that a trained network needs at order 1/n, for the samples in `inputs`.
 
-    `accuracy` and `seed` as in `predict`; the activation must be smooth. Cost: that of `predict`
-    with the letters in `NEEDED`. Memory: about 20 N⁴ numbers per mode, with nine modes up to 17
-    samples, four up to 76 and two beyond.
+    `frozen` are the kernels of all layers on `inputs`; `accuracy` and `seed` as in `predict`; the
+    activation must be smooth. Cost: that of `predict` with the letters in `NEEDED`. Memory: about
+    20 N⁴ numbers per mode, with nine modes up to 17 samples, four up to 76 and two beyond.
     """
     first, place = find_distinct(inputs)
-    count = _modes_for(first.size)
-    frozen = frozen_kernels(network, inputs)
+    count = modes_for(first.size)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
     layers = run_layers(
         network, K, Theta, closure(NEEDED), accuracy=accuracy, seed=seed, modes=count
     )
     *_, state = layers
-    return OutputTensors(frozen, {name: state[name] for name in NEEDED}, place)
+    return OutputTensors({name: state[name] for name in NEEDED}, place)
 
 
-def _modes_for(samples: int) -> int:
+def modes_for(samples: int) -> int:
     """How many modes are kept; refuses at once what would not fit into memory."""
     count = next((modes for modes, most in _MODES_UP_TO if samples <= most), None)
     if count is None:

@@ -1,0 +1,1 @@
+"""Predictions of the book for trained networks, tried on handwritten digits."""

@@ -1,0 +1,1 @@
+"""Training as a dynamics of fields: what Nordio's paper states and what it expects."""

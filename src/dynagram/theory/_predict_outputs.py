@@ -1,0 +1,129 @@
+"""`predict_outputs`: the one entrance to what trained and inferred networks output."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynagram.data import Data
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import MLP, Model
+from dynagram.networks._checks import checked_choice
+from dynagram.results._outputs import Outputs
+from dynagram.theory.bayes._posterior import posterior_outputs
+from dynagram.theory.training._one_network import own_outputs
+from dynagram.theory.training._outputs import finite_outputs, infinite_outputs
+from dynagram.training import Optax, Posterior, Training
+
+ORDERS = ("infinite", "1/n")
+
+# What the function takes. At run time it checks by itself, with clearer messages.
+if TYPE_CHECKING:
+    Network = MLP | Model
+    Problem = Data
+    Learning = Training | Posterior
+else:
+    Network = Problem = Learning = object
+
+
+def predict_outputs(
+    network: Network,
+    data: Problem,
+    how: Learning,
+    *,
+    order: str = "1/n",
+    accuracy: float | None = None,
+    seed: int = 0,
+) -> Outputs:
+    """Mean and covariance over initialisations of what networks output after learning.
+
+    At infinite width training is (10.31), (10.40), (10.41) and inference (6.57), (6.64); to order
+    1/n they are (∞.160)-(∞.165), docs/derivations/trained-outputs.md (D1.14), and (6.79)-(6.89).
+    For one given network: its own NTK (∞.93), with order 1/n its dNTK and ddNTKs too (∞.154).
+
+    **Arguments:**
+
+    - `network`: an `MLP`, of which all initialisations are meant, or a `Model`, one network.
+    - `data`: what is learned, and the inputs that are asked about. Repeated training inputs are
+        merged: one that comes twice trains with twice the weight.
+    - `how`: a `Training` by gradient descent, gradient flow or in two steps on a squared error,
+        to the end or recorded at any moments; or a `Posterior`.
+    - `order`: "1/n", or "infinite" for infinite width. The order 1/n of training needs a smooth
+        activation: at a kink the expansion in the step size fails.
+    - `accuracy`: relative error allowed in four-sample averages; by default 1e-4, and 0.015 in
+        trainings with more than ten samples, where they are averages over quasi-random nodes.
+        What it leaves in the result is in `Outputs.error`.
+    - `seed`: of the quasi-random nodes.
+
+    **Returns:** `Outputs`, for test samples; `.train` for training samples, `.at(time)` for the
+    moments of `how.times`. For a `Posterior`, `about["log_evidence"]`. For a `Model` the covariance
+    is zero, and `mean_infinite` is the output with its NTK held fixed.
+
+    Cost at infinite width: one `frozen_kernels` on all samples and N_A³. To order 1/n of training:
+    the tensors of all N = N_A + N_B samples, once for all moments, then N⁵ multiply-adds in the
+    eigenbasis of the training NTK. 16 + 16 samples, depth 4: half a minute and 1.4 GB; 64 + 64 on
+    an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
+    80 N⁴ numbers, half of that beyond 76 samples. Of inference: V of all samples, N⁴ numbers per
+    layer.
+
+    >>> from dynagram.training import GradientDescent, GradientFlow
+    >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
+    >>> data = Data([[1.0, -0.4, 0.7]], [0.9], test_x=[[0.2, -1.3, 0.9]])
+    >>> end = predict_outputs(net, data, Training(GradientFlow()))
+    >>> end
+    Outputs(order 1/n; 1 test samples × 1 outputs; the end; trust)
+    >>> end.mean_infinite.round(4), end.mean_correction.round(4), end.mean.round(4)
+    (array([[0.7756]]), array([[0.0549]]), array([[0.7765]]))
+    >>> early = predict_outputs(net, data, Training(GradientDescent(0.2), steps=5))
+    >>> early.mean.round(4), early.std.round(4), early.train.std.round(4)
+    (array([[0.7386]]), array([[0.5295]]), array([[0.0399]]))
+    >>> bayes = predict_outputs(net, data, Posterior(noise=0.1), order="infinite")
+    >>> bayes.mean.round(4), bayes.std.round(4), round(bayes.about["log_evidence"], 4)
+    (array([[0.0632]]), array([[0.7016]]), -1.3985)
+    """
+    checked_choice("order", order, ORDERS)
+    _check_kinds(network, data, how)
+    label = "∞" if order == "infinite" else order
+    if isinstance(how, Posterior):
+        if isinstance(network, Model):
+            allowed = "a Posterior is over all initialisations: expected an MLP"
+            raise InvalidTypeError("network", network, allowed)
+        return posterior_outputs(network, data, how, order=label, accuracy=accuracy, seed=seed)
+    _require_known_path(how)
+    if isinstance(network, Model):
+        return own_outputs(network, data, how, order=label)
+    if label == "∞":
+        return infinite_outputs(network, data, how)
+    return finite_outputs(network, data, how, accuracy=accuracy, seed=seed)
+
+
+def _check_kinds(network: object, data: object, how: object) -> None:
+    for name, value, kinds, words in (
+        ("network", network, (MLP, Model), "an MLP, or a Model for one given network"),
+        ("data", data, (Data,), "Data(x, y, test_x=…)"),
+        ("how", how, (Training, Posterior), "Training(…) or Posterior(…)"),
+    ):
+        if not isinstance(value, kinds):
+            text = f"a {type(value).__name__}"
+            raise InvalidTypeError(name, text, f"expected {words}")
+
+
+def _require_known_path(how: Training) -> None:
+    """Refuse a training whose path is not a function of the tangent kernels."""
+    if isinstance(how.algorithm, Optax):
+        raise InvalidValueError(
+            "algorithm", how.name, "its steps have a memory or depend on the size of gradients, "
+            "the theory is that of gradient descent: expected gd, flow or two-step, or train "
+            "networks with dynagram.ensembles",
+        )  # fmt: skip
+    if how.loss == "cross-entropy":
+        raise InvalidValueError(
+            "loss", how.loss, "outputs are not Gaussian after it: expected half-sum or mean; "
+            "dynagram.theory.training.kernel_flow gives the path of one draw at infinite width",
+        )  # fmt: skip
+    for name, value, none, words in (
+        ("batch", how.batch, None, "dynagram.theory.training.stochastic_moments knows batches"),
+        ("weight_decay", how.weight_decay, 0.0, "the theory has none"),
+        ("stop", how.stop, (), "predictions are for given moments: list them in `record`"),
+    ):
+        if value != none:
+            raise InvalidValueError(name, value, f"not in a prediction: {words}")

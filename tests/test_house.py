@@ -1,0 +1,297 @@
+"""The laws of the house: who imports whom, what importing costs, and that every name is explained.
+
+The import graph is read from the sources: imports at the top of modules, as Python runs them when
+a room is entered. Imports inside functions are how a lower room may call a higher one on demand.
+"""
+
+import ast
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import dynagram
+
+SOURCE = Path(dynagram.__file__).parent
+
+
+def module_name(path):
+    parts = ("dynagram", *path.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+PACKAGES = [name for name, path in MODULES.items() if path.name == "__init__.py"]
+
+
+# --- who imports whom -------------------------------------------------------------------------
+
+
+def executed(body):
+    """The statements that run on import, with the branches of conditions and attempts."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from executed(node.orelse)
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from executed(getattr(node, part, []))
+
+
+def imports(module):
+    """The modules of dynagram that a module imports at its top."""
+    for node in executed(ast.parse(MODULES[module].read_text(encoding="utf-8")).body):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.partition(".")[0] == "dynagram")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dynagram"):
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield below if below in MODULES else node.module
+
+
+IMPORTS = {module: sorted(set(imports(module))) for module in MODULES}
+
+
+def room(module, depth):
+    """The package that a module belongs to, `depth` names deep; a module beside packages is one."""
+    return ".".join(module.split(".")[:depth])
+
+
+def graph(depth, within="dynagram"):
+    """Room → the rooms it imports, for the modules under `within`."""
+    inside = [m for m in MODULES if m.startswith(f"{within}.")]
+    rooms = {room(module, depth): set() for module in inside}
+    for module in inside:
+        for target in IMPORTS[module]:
+            if target.startswith(f"{within}.") and room(target, depth) != room(module, depth):
+                rooms[room(module, depth)].add(room(target, depth))
+    return rooms
+
+
+@pytest.mark.parametrize(
+    ("depth", "within"),
+    [
+        (2, "dynagram"),
+        (3, "dynagram.theory"),
+        (3, "dynagram.ensembles"),
+        (3, "dynagram.observables"),
+    ],
+)
+def test_no_cycle_of_packages(depth, within):
+    try:
+        list(TopologicalSorter(graph(depth, within)).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
+
+
+def test_no_cycle_of_modules():
+    # A package runs before its modules: what a façade imports is not what its modules need.
+    rooms = {m: set(IMPORTS[m]) - {m} for m in MODULES if m not in PACKAGES}
+    list(TopologicalSorter(rooms).static_order())
+
+
+def crossings(origin, *forbidden):
+    """(module, module) for every import from `origin` of what is under `forbidden`."""
+    under = tuple(f"dynagram.{name}" for name in forbidden)
+    return {
+        (module.removeprefix("dynagram."), target.removeprefix("dynagram."))
+        for module in MODULES
+        if module.startswith(f"dynagram.{origin}.")
+        for target in IMPORTS[module]
+        if target.startswith(under)
+    }
+
+
+def test_theory_never_samples():
+    assert crossings("theory", "ensembles", "watch") == set()
+
+
+# Theory that observables and ensembles still import. Only specifications and results are meant to
+# be shared: remove a line here when its import is gone, add none.
+EXCEPTIONS = {
+    ("ensembles._exact_posterior", "theory._kernels"),
+    ("ensembles._exact_posterior", "theory.bayes._infinite"),
+    ("ensembles._exact_posterior", "theory.bayes._solve"),
+    ("ensembles._exact_posterior", "theory.bayes._terms"),
+    ("ensembles.initial._blocks", "theory.skips._blocks"),
+    ("ensembles.initial._skips", "theory.skips._frozen"),
+    ("ensembles.trained._measure", "theory.training._algorithms"),
+    ("ensembles.trained._measure", "theory.training._decay"),
+    ("ensembles.trained._measure", "theory.training._infinite"),
+    ("ensembles.trained._measure", "theory.training._problem"),
+    ("ensembles.trained._pairs", "theory.training._decay"),
+    ("ensembles.trained._pairs", "theory.training._eigenbasis"),
+    ("ensembles.trained._pairs", "theory.training._infinite"),
+    ("ensembles.trained._pairs", "theory.training._problem"),
+}
+
+
+@pytest.mark.parametrize("origin", ["observables", "ensembles"])
+def test_what_is_measured_knows_no_theory(origin):
+    found = crossings(origin, "theory")
+    assert found - EXCEPTIONS == set()
+    assert {pair for pair in EXCEPTIONS if pair[0].startswith(origin)} - found == set()
+
+
+def test_the_layers_below_know_nothing_of_those_above():
+    above = ("theory", "ensembles", "observables", "watch", "report", "studio", "cli")
+    for origin in ("activations", "gaussian", "networks", "data", "training", "results"):
+        assert crossings(origin, *above) == set(), origin
+    for origin in ("theory", "ensembles", "observables"):
+        assert crossings(origin, "report", "studio", "cli", "watch") == set(), origin
+
+
+# --- what importing costs ---------------------------------------------------------------------
+
+
+def in_a_fresh_process(program):
+    """The JSON that a program prints."""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_import_loads_little():
+    """Counted in modules, which no busy machine changes, and in seconds at the best of three."""
+    program = (
+        "import json, sys, time; before, start = set(sys.modules), time.process_time(); "
+        "import dynagram; seconds = time.process_time() - start; "
+        "print(json.dumps([seconds, sorted(set(sys.modules) - before)]))"
+    )
+    seconds, modules = min(in_a_fresh_process(program) for _ in range(3))
+    assert seconds < 1.5
+    heavy = ("jax", "jaxlib", "numpy", "scipy", "equinox", "diffrax", "torch", "altair", "xarray")
+    assert [m for m in modules if m.partition(".")[0] in heavy] == []
+    assert len(modules) < 200
+
+
+def test_importing_changes_no_jax_setting():
+    program = (
+        "import importlib, json, jax; before = dict(jax.config.values); "
+        f"[importlib.import_module(package) for package in {PACKAGES!r}]; "
+        "after = jax.config.values; "
+        "print(json.dumps([name for name in before if before[name] != after[name]]))"
+    )
+    assert in_a_fresh_process(program) == []
+
+
+# --- every public name is explained -----------------------------------------------------------
+
+
+def public_names():
+    """(package, name) of everything in an `__all__`, or exported as `x as x` by a façade."""
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        names = getattr(module, "__all__", None)
+        if names is None:
+            names = [
+                alias.name
+                for node in ast.parse(MODULES[package].read_text(encoding="utf-8")).body
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+                if alias.asname == alias.name
+            ]
+        yield from ((package, name) for name in names if not name.startswith("_"))
+
+
+PUBLIC = list(public_names())
+
+
+@pytest.mark.parametrize(("package", "name"), PUBLIC)
+def test_public_name_resolves_and_has_a_docstring(package, name):
+    value = getattr(importlib.import_module(package), name)
+    if inspect.isfunction(value) or inspect.isclass(value):
+        text = value.__doc__ or ""
+        # A dataclass without one is given its signature.
+        assert text.strip(), f"{package}.{name} says nothing"
+        assert not text.startswith(f"{name}("), f"{package}.{name} says only how it is called"
+
+
+# Packages whose public functions, and classes that define `__init__`, state **Arguments:** and
+# **Returns:**. Records that the library makes explain their fields instead.
+STATED: list[str] = [
+    "dynagram.activations",
+    "dynagram.gaussian",
+    "dynagram.networks",
+    "dynagram.report",
+    "dynagram.theory.criticality",
+    "dynagram.theory.fields",
+    "dynagram.theory.information",
+    "dynagram.theory.saddle",
+    "dynagram.theory.skips",
+    "dynagram.theory.statistics",
+]
+
+
+def asked(value):
+    """Whether a public value is something a user calls: a function, or a class with `__init__`."""
+    if not inspect.isclass(value):
+        return callable(value) and inspect.isfunction(inspect.unwrap(value))
+    if value.__module__ not in MODULES:
+        return False
+    source = ast.parse(MODULES[value.__module__].read_text(encoding="utf-8"))
+    return any(
+        isinstance(part, ast.FunctionDef) and part.name == "__init__"
+        for node in source.body
+        if isinstance(node, ast.ClassDef) and node.name == value.__name__
+        for part in node.body
+    )
+
+
+def missing_sections(function):
+    """Which of the arguments, and whether the return, a docstring leaves out."""
+    text = inspect.getdoc(function) or ""
+    arguments = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if not name.startswith("_") and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    lines = re.findall(r"^\s*- ((?:`?\*?\w+`?, )*`?\*?\w+`?):", text, re.M)
+    stated = {name for line in lines for name in re.findall(r"\w+", line)}
+    missing = [name for name in arguments if name not in stated]
+    if arguments and "**Arguments:**" not in text:
+        missing.insert(0, "**Arguments:**")
+    if not inspect.isclass(function) and returns(function) and "**Returns:**" not in text:
+        missing.append("**Returns:**")
+    return missing
+
+
+def returns(function):
+    return inspect.signature(function).return_annotation not in (None, "None")
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package, name in PUBLIC if package in STATED]
+)
+def test_public_name_states_its_arguments_and_returns(package, name):
+    value = getattr(importlib.import_module(package), name)
+    if asked(value):
+        assert missing_sections(value) == []
+
+
+def test_missing_sections_are_seen():
+    def stated(x, *, y=1, z=0, w=0) -> int:
+        """Adds.
+
+        **Arguments:**
+
+        - `x`: one
+        - y: two
+        - `z`, `w`: three
+
+        **Returns:** the sum.
+        """
+        return x + y + z + w
+
+    def silent(x) -> int:
+        """Keeps."""
+        return x
+
+    assert missing_sections(stated) == []
+    assert missing_sections(silent) == ["**Arguments:**", "x", "**Returns:**"]
