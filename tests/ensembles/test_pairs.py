@@ -176,9 +176,9 @@ def test_refusals(how, options, message):
 
 def test_a_network_that_diverges_ends_the_run():
     """Leaving it out would select networks with a small NTK."""
-    network = MLP([2, 4, 1], "relu", C_b=0.0, C_W=2.0)
-    how = Training(GradientDescent(0.6), steps=400)
-    with pytest.raises(InvalidValueError, match="eta = 0.6: the training of a network diverged"):
+    network = MLP([2, 4, 4, 1], "linear", C_b=0.0, C_W=1.0)
+    how = Training(GradientDescent(0.5), steps=400)
+    with pytest.raises(InvalidValueError, match="eta = 0.5: the training of a network diverged"):
         train(network, DATA, how, members=512, pairs=True, chunk_members=64)
 
 
