@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from dynagram.gaussian._n_point import n_point
 
 from dynagram.activations import activation
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._wick import wick
+from oracles.n_point import n_point
 
 COVARIANCE = np.array(
     [[1.0, 0.5, 0.3, -0.2], [0.5, 1.2, 0.2, 0.1], [0.3, 0.2, 0.8, 0.4], [-0.2, 0.1, 0.4, 0.9]]

@@ -63,7 +63,8 @@ def test_diagonal_follows_the_single_input_recursion(name):
 def test_deep_linear_is_exact_at_leading_order():
     """V = (ℓ−1)(K_13 K_24 + K_14 K_23) at equal widths, whatever the number of inputs."""
     x = np.random.default_rng(0).standard_normal((7, 4))
-    V, K = (f(MLP([4, 9, 9, 9, 1], "linear", 0.0, 1.0), x) for f in (four_point_vertex, kernel))
+    found = predict(MLP([4, 9, 9, 9, 1], "linear", 0.0, 1.0), x, ("K", "V"))
+    V, K = found["V"], found["K"]
     wick = np.einsum("ac,bd->abcd", K[0], K[0]) + np.einsum("ad,bc->abcd", K[0], K[0])
     for layer in range(4):
         np.testing.assert_allclose(V[layer], layer * wick, rtol=1e-10, atol=1e-12)

@@ -49,7 +49,7 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="A .npz file
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Run = Annotated[
     Path | None,
-    typer.Option("--run", help="A folder that keeps the run, or holds the same run so far."),
+    typer.Option("--run", help="A folder that keeps the run; the same one goes on."),
 ]
 Resume = Annotated[
     Path | None, typer.Option("--resume", help="Continue the run in this folder, and nothing else.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,11 +43,12 @@ def train(
     stopped, and so does --resume from the folder alone.
     """
     from dynagram import ensembles
+    from dynagram.config import read_config
+    from dynagram.training import Training
 
     check_archive_path(output)
-    if resume is not None and (config, members, run, pairs, seed, chunk) != (None,) * 3 + (
-        False, 0, None,
-    ):  # fmt: skip
+    given = (config, members, run, chunk)
+    if resume is not None and (given != (None,) * 4 or pairs or seed):
         allowed = "has all its options in its folder; only --executor, -o and --json go with it"
         raise InvalidValueError("--resume", str(resume), allowed)
     folder = run if resume is None else resume
@@ -57,8 +58,13 @@ def train(
         elif config is None:
             raise InvalidValueError("CONFIG", None, "needed, unless --resume is given")
         else:
+            problem = read_config(config)
+            if not isinstance(problem.how, Training):
+                raise InvalidValueError("config", str(config), "a table [training] is needed")
             outputs = ensembles.train(
-                *_problem(config),
+                problem.network,
+                problem.data,
+                problem.how,
                 members=members,
                 seed=seed,
                 pairs=pairs,
@@ -68,16 +74,3 @@ def train(
                 progress=bar,
             )
     show_result(outputs, output, as_json=as_json)
-
-
-def _problem(path: Path) -> tuple[Any, Any, Any]:
-    """Network, data and training of a TOML file."""
-    from dynagram import config
-    from dynagram.data import Data
-    from dynagram.networks import network_from_toml
-    from dynagram.training import Training
-
-    tables, text = config._parsed(path)
-    network = network_from_toml(text)
-    data = Data(*config._data(tables.get("data", {}), path.parent, network))
-    return network, data, Training.from_toml(text)

@@ -154,7 +154,8 @@ class _Averages:
 def slope_bend(sigma: Activation, K: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """Second K-derivative of ⟨σ'²⟩_K; at K > 0 where σ is kinked, since it may diverge at 0.
 
-    >>> slope_bend(resolve("sin"), np.array([0.0]))
+    >>> from dynagram.activations import activation
+    >>> slope_bend(activation("sin"), np.array([0.0]))
     array([2.])
     """
     if sigma.is_smooth:  # ¼ of the average of the fourth derivative of σ'²
