@@ -22,9 +22,11 @@ from dynagram.results._table import short as short
 
 if TYPE_CHECKING:
     from dynagram.ensembles.engine._progress import Progress
-    from dynagram.results._result import Result
+    from dynagram.results import Outputs, Tensors
 else:
-    Progress = Result = object  # imported when a command runs, so that --help stays quick
+    Progress = Outputs = Tensors = (
+        object  # imported when a command runs, so that --help stays quick
+    )
 
 T = TypeVar("T", int, float)
 
@@ -128,7 +130,7 @@ def _error_text(progress: Progress) -> str:
     return f"{progress.worst.name} ± {100 * progress.worst.value:.2g} %{failed}"
 
 
-def print_result(result: Result) -> None:
+def print_result(result: Tensors | Outputs) -> None:
     """A result for people: its network, its table in pieces that fit, notes and verdict."""
     out, grid = console(), result.summary()
     out.print(str(result.network), markup=False)
@@ -141,7 +143,7 @@ def print_result(result: Result) -> None:
         print_list(out, result.regime.reasons)
 
 
-def show_result(result: Result, output: Path | None, *, as_json: bool) -> None:
+def show_result(result: Tensors | Outputs, output: Path | None, *, as_json: bool) -> None:
     """Write a result to `output`, where one is given, and print it for machines or people."""
     if output is not None:
         tell(f"wrote {result.save(output)}")

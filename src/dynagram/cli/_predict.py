@@ -66,7 +66,7 @@ def predict(
 
     check_archive_path(output)
     if plot is not None:
-        from dynagram.report._export import check_plot_path, save
+        from dynagram.report._export import check_plot_path
 
         check_plot_path(plot)
     x = load_array(inputs, "--inputs")
@@ -75,5 +75,7 @@ def predict(
     names = letters(usual if tensors is None else tensors)
     result = predict_tensors(network, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
     if plot is not None:
+        from dynagram.report._export import save
+
         tell(f"wrote {save(result.plot(), plot, title='dynagram predict')}")
     show_result(result, output, as_json=as_json)

@@ -190,10 +190,8 @@ def coloured_points(
     >>> len(chart.to_dict()["hconcat"])
     1
     """
-    x, y = (
-        channel(f"{name}:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
-        for channel, name in ((alt.X, "x"), (alt.Y, "y"))
-    )
+    shown: dict[str, Any] = {"scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=4)}
+    x, y = alt.X("x:Q", title=None, **shown), alt.Y("y:Q", title=None, **shown)
     legend = alt.Legend(orient="right", gradientLength=180)
     scale = alt.Scale(scheme="viridis")
     colour = alt.Color("value:Q", title=colour_title, scale=scale, legend=legend)
@@ -276,7 +274,8 @@ def _domain(axis: Axis, shown: Sequence[Line], *, along_x: bool) -> tuple[float,
 
 def _scale(axis: Axis) -> Any:
     assert axis.domain is not None
-    return alt.Scale(type=axis.scale, nice=False, domain=[float(end) for end in axis.domain])
+    kind: Any = axis.scale
+    return alt.Scale(type=kind, nice=False, domain=[float(end) for end in axis.domain])
 
 
 def _ticks(axis: Axis) -> Any:
@@ -306,7 +305,7 @@ def _guides(x: Axis, y: Axis) -> list[Any]:
         if not axis.guides:
             continue
         rows = chart_rows(label=list(axis.guides), place=list(axis.guides.values()))
-        at = channel("place:Q", title=axis.title, scale=_scale(axis), axis=_ticks(axis))
+        at: Any = channel("place:Q", title=axis.title, scale=_scale(axis), axis=_ticks(axis))
         rule = alt.Chart(rows).mark_rule(color=REFERENCE, strokeDash=[4, 4])
         text = alt.Chart(rows).mark_text(align="left", dx=6, dy=-7)
         other = {"x": alt.value(0)} if name == "y" else {"y": alt.value("height")}

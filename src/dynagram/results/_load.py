@@ -70,6 +70,7 @@ def _read_outputs(
         values = grouped.pop("estimates")
         estimates = {n: Estimate(v, errors[n], int(counts[n])) for n, v in values.items()}
         fields = {item.name for item in dataclasses.fields(Outputs)} - {"times"}
+        single: dict[str, Any] = {name: a for name, a in arrays.items() if name in fields}
         return Outputs(
             network=_read_network(about["network"]),
             how=how,
@@ -86,7 +87,7 @@ def _read_outputs(
             notes=tuple(about["notes"]),
             estimates=estimates,
             **grouped,
-            **{name: array for name, array in arrays.items() if name in fields},
+            **single,
         )
     except (KeyError, TypeError, ValueError) as error:
         message = f"not a result saved by dynagram: {error}"

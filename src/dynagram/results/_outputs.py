@@ -116,7 +116,7 @@ class Outputs(Result):
         now = slice(index, index + 1)
         cut: dict[str, Any] = {"times": self.times[now]}
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
+            value: Any = getattr(self, item.name)
             if isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
                 cut[item.name] = value[now]
             elif item.name.startswith("parts_of"):

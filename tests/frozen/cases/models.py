@@ -69,7 +69,7 @@ def tangents():
 
 @case()
 def one_step():
-    found = first_step(plain("tanh", (4, 40, 40, 1)), X[:2], Y[:2], TEST_X[:1], eta=0.1)
+    found = first_step(plain("tanh", (4, 40, 40, 1)), Data(X[:2], Y[:2], TEST_X[:1]), eta=0.1)
     names = ("ntk_change", "output_bend", "feature_mean", "feature_square")
     return {name: getattr(found, name) for name in names}
 
@@ -96,7 +96,7 @@ def network_as_quadratic():
     net = plain("tanh", (4, 30, 30, 1))
     drawn = Model(net, net.draw(jax.random.key(2), dtype="float64"))
     quadratic_form = network_model(drawn, X)
-    found = network_prediction(drawn, X, Y, TEST_X, eta=0.05)
+    found = network_prediction(drawn, Data(X, Y, TEST_X), eta=0.05)
     return {
         "kernel": quadratic_form.kernel,
         "meta-kernel": quadratic_form.meta_kernel,

@@ -18,7 +18,7 @@ from dynagram.theory.training import (
 from dynagram.theory.training._infinite import InfiniteTraining
 from dynagram.training import GradientDescent, GradientFlow, Training, TwoStep
 from frozen.cases.samples import TEST_X, TEST_Y, X, Y, plain
-from frozen.registry import SUMMED, case
+from frozen.registry import CANCELLING, SUMMED, case
 from oracles.linear_model import linear_model
 
 DATA = Data(X, Y, TEST_X)

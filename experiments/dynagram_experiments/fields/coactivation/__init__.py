@@ -95,7 +95,9 @@ def _measures(runs: Mapping[str, Runs]) -> dict[str, list[Any]]:
 
 def _tail_table(runs: Mapping[str, Runs]) -> dict[str, list[Any]]:
     """One row per weight matrix; an empty place where there is no fit."""
-    columns = {"case": [name for name, r in runs.items() for _ in r.tails["layer"]]}
+    columns: dict[str, list[Any]] = {
+        "case": [name for name, r in runs.items() for _ in r.tails["layer"]]
+    }
     for name, values in Table.joined(r.tails for r in runs.values()).items():
         whole = name in ("in_tail", "spikes")
         columns[name] = [

@@ -110,8 +110,9 @@ def _statements(table: Table, seeds: list[int]) -> tuple[Statement, ...]:
     start, end = 0, STEPS[-1]
     correlations = []
     for seed in seeds:
-        run = (table.each(name, decay=DECAY, seed=seed) for name in ("h2", "test_accuracy"))
-        correlations.append(float(np.corrcoef(*run)[0, 1]))
+        names = ("h2", "test_accuracy")
+        linear, accurate = (table.each(name, decay=DECAY, seed=seed) for name in names)
+        correlations.append(float(np.corrcoef(linear, accurate)[0, 1]))
     last = int(table.each("step", decay=0.0).max())
     still = {name: table.each(name, decay=0.0, step=last) for name in ("test_accuracy", "h2")}
     return (

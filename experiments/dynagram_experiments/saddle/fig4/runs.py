@@ -14,6 +14,7 @@ from dynagram.ensembles import train
 from dynagram.networks import MLP, Layer, Params
 from dynagram.theory.saddle._classes import classify
 from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.training import GradientDescent, Training
 
 DEPTH, WIDTH, INPUTS = 8, 128, 16
 LEARNING_RATE, BATCH, THRESHOLD = 0.01, 512, 0.02

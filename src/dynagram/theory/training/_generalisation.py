@@ -50,7 +50,7 @@ def expected_loss(outputs: Outputs, test_y: ArrayLike) -> dict[str, ExpectedLoss
     [0.0192, 0.0199]
     """
     infinite = outputs.mean_infinite
-    y = check_targets(test_y, *infinite.shape, "test_y")
+    y = check_targets(test_y, infinite.shape[0], infinite.shape[1], "test_y")
     gap, variance = infinite - y, np.diagonal(outputs.kernel_infinite)
     bias, spread = 0.5 * np.sum(gap**2), 0.5 * y.shape[1] * np.sum(variance)
     losses = {"∞": ExpectedLoss("∞", float(bias), float(spread))}
