@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from dynagram import ensembles
 from dynagram.cli import app
 from dynagram.data import Data
-from dynagram.ensembles.trained import _measure as trained
 from dynagram.networks import MLP
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.training import GradientDescent, Posterior, Training
@@ -133,13 +133,13 @@ def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trained, "measure_trained", stopped)
+    monkeypatch.setattr(ensembles, "train", stopped)
     result = CliRunner().invoke(app, ["train-predict", str(config()), "--simulate", "64", "--json"])
     assert result.exit_code == 130
     found = json.loads(result.stdout)
     check(found, predict_outputs(NETWORK, DATA, Training(GradientDescent(0.4))))
     assert "simulation" not in found
-    assert "not kept" in result.stderr
+    assert "nothing was kept" in result.stderr
 
 
 def test_refusals_take_one_line(complaint, config, tmp_path):
