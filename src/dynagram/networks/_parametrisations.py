@@ -44,9 +44,14 @@ _ETA = "the global learning rate must be > 0"
 class StandardParametrisation:
     """What to type into PyTorch or optax: plain b, W with a standard deviation and a rate each.
 
-    All four take one number or one per layer. `rate_b`, `rate_W` are SGD learning rates per
-    tensor: b ← b − rate_b ∂L/∂b. PyTorch's own `nn.Linear` draws uniformly with
-    std_b = std_W = 1/√(3 n_in), and plain SGD has one rate for all tensors.
+    PyTorch's own `nn.Linear` draws uniformly with std_b = std_W = 1/√(3 n_in), and plain SGD has
+    one rate for all tensors. Skips are not part of it: they have no parameters.
+
+    **Arguments:**
+
+    - `widths`, `activation`: as in `MLP`.
+    - `std_b`, `std_W`: standard deviations at the start, one number or one per layer.
+    - `rate_b`, `rate_W`: SGD learning rates per tensor, b ← b − rate_b ∂L/∂b, likewise.
     """
 
     widths: tuple[int, ...]
@@ -83,6 +88,12 @@ class NTKParametrisation:
 
     b = sigma_b·β and W = sigma_W·w/√n_in with β, w ~ N(0, 1); the single SGD `rate` acts on β
     and w, so the step of W is (rate·sigma_W²/n_in) ∂L/∂W. A layer with sigma_b = 0 has no bias.
+
+    **Arguments:**
+
+    - `widths`, `activation`: as in `MLP`.
+    - `sigma_b`, `sigma_W`: one number or one per layer.
+    - `rate`: of all parameters.
     """
 
     widths: tuple[int, ...]
@@ -115,6 +126,13 @@ def to_standard(net: MLP, eta: float) -> StandardParametrisation:
 
     std_b = √C_b, std_W = √(C_W/n_in), rate_b = η λ_b, rate_W = η λ_W/n_in.
 
+    **Arguments:**
+
+    - `net`: an `MLP`; its skips, if it has some, stay with the architecture.
+    - `eta`: the global learning rate.
+
+    **Returns:** a `StandardParametrisation`.
+
     >>> net = MLP([4, 100, 1], "relu", C_b=0.0, C_W=2.0)
     >>> to_standard(net, eta=0.5).rate_W
     (0.125, 0.005)
@@ -134,7 +152,12 @@ def to_standard(net: MLP, eta: float) -> StandardParametrisation:
 def from_standard(standard: StandardParametrisation, *, eta: float = 1.0) -> MLP:
     """The book's network that, trained at global rate `eta`, is this standard one.
 
-    Only the products η λ matter; `eta` says which part of them to call η.
+    **Arguments:**
+
+    - `standard`: standard deviations and rates.
+    - `eta`: which part of the products η λ, which alone matter, to call η.
+
+    **Returns:** an `MLP`.
 
     >>> pytorch = StandardParametrisation([4, 100, 1], "relu", 0.0, [0.5, 0.1], 0.01, 0.01)
     >>> from_standard(pytorch, eta=0.01).lambda_W      # plain SGD: λ_W = n_in
@@ -158,6 +181,13 @@ def to_ntk(net: MLP, eta: float) -> NTKParametrisation:
     One rate for all tensors exists only where the learning rates are tied to the variances,
     λ_W = c C_W and λ_b = c C_b with the same c in every layer; then rate = η c. Other networks
     are refused.
+
+    **Arguments:**
+
+    - `net`: an `MLP`.
+    - `eta`: the global learning rate.
+
+    **Returns:** an `NTKParametrisation`.
 
     >>> net = MLP([4, 100, 1], "relu", C_b=0.1, C_W=2.0, lambda_b=0.1, lambda_W=2.0)
     >>> to_ntk(net, eta=0.5).rate
@@ -186,6 +216,13 @@ def from_ntk(ntk: NTKParametrisation, *, eta: float = 1.0) -> MLP:
 
     C_b = sigma_b², C_W = sigma_W², η λ_b = rate·C_b, η λ_W = rate·C_W; with `eta=ntk.rate` the
     learning-rate tensor is the initialisation variance itself.
+
+    **Arguments:**
+
+    - `ntk`: scales and the rate.
+    - `eta`: which part of the products η λ to call η.
+
+    **Returns:** an `MLP`.
 
     >>> from_ntk(NTKParametrisation([4, 100, 1], "relu", 0.0, 2.0, rate=0.1), eta=0.1)
     MLP((4, 100, 1), 'relu', C_b=0.0, C_W=4.0, lambda_b=0.0, lambda_W=4.0)
@@ -221,6 +258,13 @@ def maximal_update(base: MLP, widths: Widths) -> MLP:
     `maximal_update(wide, base.widths)` is `base` again. What to type into an optimiser is
     `to_standard(maximal_update(base, widths), eta)`.
 
+    **Arguments:**
+
+    - `base`: the network whose rates were tuned.
+    - `widths`: (n_0, …, n_L) with other hidden widths.
+
+    **Returns:** an `MLP`, with the skips of `base`.
+
     >>> base = MLP([4, 64, 64, 1], "relu", C_b=0.0, C_W=2.0)
     >>> maximal_update(base, [4, 256, 256, 1])
     MLP((4, 256, 256, 1), 'relu', C_b=0.0, C_W=[2.0, 2.0, 0.5], lambda_b=[4.0, 4.0, 1.0],
@@ -239,6 +283,7 @@ def maximal_update(base: MLP, widths: Widths) -> MLP:
         C_W=[*base.C_W[:-1], base.C_W[-1] / ratios[-2]],
         lambda_b=[rate * ratio for rate, ratio in zip(base.lambda_b, ratios[1:], strict=True)],
         lambda_W=[rate * ratio for rate, ratio in zip(base.lambda_W, ratios[1:], strict=True)],
+        skip=base.skip or 0.0,
     )
 
 
@@ -249,6 +294,12 @@ def mean_squared_error_factor(samples: int, outputs: int) -> float:
     mean needs a rate larger by this factor: `to_standard(net, eta * factor)`. The other way
     round, a rate used with `mse_loss` is divided by it to get the book's η. (For ½ mean, as in
     neural-tangents' `gradient_descent_mse`, the factor is twice this: N n_L.)
+
+    **Arguments:**
+
+    - `samples`, `outputs`: N and n_L, both ≥ 1.
+
+    **Returns:** the factor.
 
     >>> mean_squared_error_factor(samples=100, outputs=10)
     500.0
