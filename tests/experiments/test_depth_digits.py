@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram_experiments._depth_digits_verdict import Point, judged
-from dynagram_experiments.depth_digits import Plan
-
-from dynagram_experiments import Settings, depth_digits
+from dynagram_experiments import Settings
+from dynagram_experiments.digits import depth as depth_digits
+from dynagram_experiments.digits.depth import Plan
+from dynagram_experiments.digits.depth.statements import Point, judged
 
 
 def ensembles(best, *, error=1e-4, name="tanh"):

@@ -6,9 +6,10 @@ import pytest
 pytest.importorskip("altair")
 pytest.importorskip("sklearn")
 
-from dynagram_experiments.trained_digits import Plan, judged
-
-from dynagram_experiments import Settings, trained_digits
+from dynagram_experiments import Settings
+from dynagram_experiments.digits import trained as trained_digits
+from dynagram_experiments.digits.trained import Plan
+from dynagram_experiments.digits.trained.statements import OutputsByWidth, judged
 
 WIDTHS = (64, 128, 256)
 
