@@ -117,10 +117,10 @@ class Outputs(Result):
         cut: dict[str, Any] = {"times": self.times[now]}
         for item in dataclasses.fields(self):
             value: Any = getattr(self, item.name)
-            if isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
-                cut[item.name] = value[now]
-            elif item.name.startswith("parts_of"):
+            if item.name.startswith("parts_of"):
                 cut[item.name] = {name: part[now] for name, part in value.items()}
+            elif isinstance(value, np.ndarray) and item.name not in _NOT_IN_TIME:
+                cut[item.name] = value[now]
         cut["estimates"] = {
             name: Estimate(estimate.value[now], estimate.standard_error[now], estimate.count)
             for name, estimate in self.estimates.items()
