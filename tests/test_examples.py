@@ -19,7 +19,11 @@ from dynagram.cli import app
 
 ROOT = Path(__file__).parents[1]
 # Scripts of more than ten seconds; what shows them is marked slow.
-LONG = {"examples/errata_saddle.py", "examples/tangent_kernels.py", "examples/trained_networks.py"}
+LONG_SCRIPTS = {
+    "examples/errata_saddle.py",
+    "examples/tangent_kernels.py",
+    "examples/trained_networks.py",
+}
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -60,7 +64,7 @@ def sessions():
 
 
 def long(*scripts):
-    return [pytest.mark.slow] if LONG & set(scripts) else []
+    return [pytest.mark.slow] if LONG_SCRIPTS & set(scripts) else []
 
 
 NUMBER = re.compile(r"([-+−]?\d*\.?\d+(?:e[-+]?\d+)?)")

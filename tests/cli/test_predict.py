@@ -197,7 +197,7 @@ def test_predict_refuses_bad_files(complaint, tmp_path):
     assert "no such file" in complaint(*predict(tmp_path / "missing.npy"))
     assert "no such file" in complaint(*predict(tmp_path))
     (tmp_path / "noise.npy").write_bytes(b"not an array")
-    assert "numpy.save" in complaint(*predict(tmp_path / "noise.npy"))
+    assert "no numbers in this file" in complaint(*predict(tmp_path / "noise.npy"))
     (tmp_path / "nothing.npy").write_bytes(b"")
     assert "the file is empty" in complaint(*predict(tmp_path / "nothing.npy"))
     np.savez(tmp_path / "many.npz", a=np.ones((1, 3)))

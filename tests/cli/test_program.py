@@ -14,7 +14,7 @@ def test_help_and_version(run, complaint):
         assert result.exit_code == 0
         assert "Usage" in result.stdout
     assert run("--version").stdout.startswith("dynagram 0.")
-    assert "No such command" in complaint("train")
+    assert "No such command" in complaint("teach")
 
 
 def test_a_failure_of_ours_is_not_swallowed(run, monkeypatch):

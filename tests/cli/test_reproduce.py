@@ -1,12 +1,18 @@
 """`dynagram reproduce`: prints what held, writes tables and figures, exit code 1 on a failure."""
 
 import json
+import tomllib
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import dynagram_experiments
+from dynagram.cli import _reproduce as command
 from dynagram.cli import app
 from dynagram_experiments import Experiment, Result, Statement
+from dynagram_experiments._parts import finish_parts
 
 KEPT = "finished parts are kept in {folder}: the same command continues from them"
 NOTHING = "nothing was kept: with --output DIR a run that was stopped continues"
