@@ -13,7 +13,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from dynagram import Data, predict_outputs
 from dynagram.networks import MLP
+from dynagram.training import GradientFlow, Training
 
 
 def measured(samples, depth):
