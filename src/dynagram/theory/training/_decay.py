@@ -123,10 +123,10 @@ class Decay:
         SciPy's `expm` of the triangular matrix would do, one matrix at a time: there are N_A³ N.
         """
         first, *others = np.sort(np.stack(rates), axis=0) * self.time
-        spread = [other - first for other in others]
+        spread = [np.asarray(other - first) for other in others]
         scale = np.exp(-first) * (-self.time) ** len(others)
         if not others:
-            return scale
+            return np.asarray(scale)
         return scale * (_mean_decay(*spread) if len(spread) == 1 else _mean_decay_of_two(*spread))
 
 

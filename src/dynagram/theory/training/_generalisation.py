@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from dynagram.data._data import check_targets
@@ -31,7 +30,7 @@ class ExpectedLoss:
         return self.bias + self.variance
 
 
-def expected_loss(outputs: Outputs, test_y: ArrayLike) -> dict[str, ExpectedLoss]:
+def expected_loss(outputs: Outputs, test_y: object) -> dict[str, ExpectedLoss]:
     """The expected test loss at infinite width and, where it is predicted, to order 1/n (10.52).
 
     **Arguments:**
