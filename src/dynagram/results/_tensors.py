@@ -17,7 +17,8 @@ from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
-from dynagram.results._table import Grid, short, short_widths, with_error
+from dynagram.results._table import Grid, short_widths
+from dynagram.results._tensors_table import diagonal, tensors_grid
 
 if TYPE_CHECKING:
     import xarray
@@ -26,14 +27,6 @@ else:
 
 # A measured mean holds all orders: its prediction is completed by the 1/n term where there is one.
 CORRECTIONS = {"K": "G1", "Theta": "H1"}
-# The power of n that a tensor of an order is divided by in tables, and how that is written.
-_POWERS = {"∞": (0, ""), "1/n": (1, "/n"), "1/n²": (2, "/n²")}
-# A diagonal below this fraction of a tensor's largest entry is what rounding leaves of a zero.
-_ROUNDING = 1e-14
-_VERTICES = {
-    "corrected": "Vertex V: corrected, what one neuron's past does to the others is kept in full.",
-    "published": "Vertex V: published, (B.25) as printed, off by tens of per cent for ReLU-like σ.",
-}
 _BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
 
 
@@ -126,7 +119,7 @@ class Tensors(Result):
 
     def diagonals(self) -> dict[str, Float[np.ndarray, "layer sample"]]:
         """Each tensor with all samples equal, shape (layer, sample)."""
-        return {name: _diagonal(values) for name, values in self.values.items()}
+        return {name: diagonal(values) for name, values in self.values.items()}
 
     def select(self, samples: Sequence[int]) -> Tensors:
         """The same result for some of the samples, in the order given.
@@ -157,44 +150,8 @@ class Tensors(Result):
         return (_BOOK, *equations)
 
     def summary(self) -> Grid:
-        """Diagonal entries of every layer, averaged over samples, as effects: divided by n.
-
-        Predictions and measurements have the same columns. The error of an average is at most the
-        average of the errors, which is what stands beside it.
-        """
-        rows = []
-        for layer in range(1, self.network.depth + 1):
-            n = self.network.widths[layer - 1]
-            rows.append((str(layer), str(n), *(self._cell(name, layer) for name in self)))
-        headings = [name + _POWERS[LETTERS[name].order][1] for name in self]
-        return Grid(("layer", "fan-in n", *headings), tuple(rows), tuple(self._notes()), keys=2)
-
-    def _cell(self, name: str, layer: int) -> str:
-        if layer not in self.layers[name]:
-            return "–"
-        place, values = self.layers[name].index(layer), self[name]
-        power, _ = _POWERS[LETTERS[name].order]
-        factor = float(self.network.widths[layer - 1]) ** -power
-        size = factor * float(np.max(np.abs(values)))
-        value = factor * float(_diagonal(values)[place].mean())
-        error = factor * float(_diagonal(self.error(name))[place].mean())
-        return with_error(value if abs(value) > _ROUNDING * size else 0.0, error, size)
-
-    def _notes(self) -> list[str]:
-        samples = self.x.shape[0]
-        averaged = f", averaged over the {samples} samples" if samples > 1 else ""
-        entries = f"Diagonal entries (all samples equal){averaged}."
-        if self.order != "measured":
-            notes = [entries, "With /n: order 1/n, else infinite width. ±: numerical error."]
-            return [*notes, *([_VERTICES[v]] if (v := self.about.get("vertex")) else [])]
-        of = f"{self.members} networks (seed {self.seed})"
-        notes = [entries, f"{of}, at all orders in 1/n. ±: standard error; without: exact."]
-        if not self.about.get("complete", True):
-            notes.append("The run is not finished.")
-        if worst := self.about.get("worst"):
-            error = short(worst["error"], 2)
-            notes.append(f"Worst standard error: {error} of the size of {worst['tensor']}.")
-        return notes
+        """Diagonal entries of every layer, averaged over samples, as effects: divided by n."""
+        return tensors_grid(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Network, order, `tensors` with layers, order, values and errors, regime."""
@@ -202,7 +159,7 @@ class Tensors(Result):
 
     def brief(self) -> dict[str, Any]:
         """`to_dict` with `diagonals`, (layer, sample), in place of whole tensors."""
-        return self._described() | {"diagonals": self._entries(_diagonal)}
+        return self._described() | {"diagonals": self._entries(diagonal)}
 
     def _described(self) -> dict[str, Any]:
         return {
@@ -294,10 +251,6 @@ class Tensors(Result):
         network = f"MLP(({short_widths(self.network.widths)}), {name!r}, …)"
         letters = ", ".join(self.values)
         return f"Tensors({letters}; order {self.order}; {of}{samples}; {verdict}{network})"
-
-
-def _diagonal(values: np.ndarray) -> np.ndarray:
-    return np.einsum(f"l{'a' * (values.ndim - 1)}->la", values)
 
 
 def read_regime(order: str, stored: Mapping[str, Any]) -> Regime:

@@ -26,6 +26,7 @@ from dynagram.ensembles.engine._schedule import Schedule
 from dynagram.ensembles.store._durable import RunError
 from dynagram.ensembles.store._members import StoredMembers
 from dynagram.ensembles.store._records import DamagedChunkError
+from dynagram.ensembles.store._specification import changed_versions
 from dynagram.ensembles.store._store import RunStore
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
@@ -211,7 +212,7 @@ def _outcome(
     recomputed: tuple[int, ...] = (),
     complete: bool = True,
 ) -> Outcome:
-    job, notes = combined.goal.job, [] if store is None else store.changed_versions()
+    job, notes = combined.goal.job, [] if store is None else changed_versions(store.run)
     estimates = job.estimates(combined.moments) if combined.moments else {}
     if recomputed:
         notes.append(f"computed again, because damaged: chunks {', '.join(map(str, recomputed))}")

@@ -20,13 +20,11 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dynagram._toml import write_table
 from dynagram.ensembles._jobs import (
     KINDS,
     FailedMember,
@@ -46,11 +44,15 @@ from dynagram.ensembles.store._arrays import (
 )
 from dynagram.ensembles.store._durable import Lock, RunError, sync_folder
 from dynagram.ensembles.store._records import DamagedChunkError, Record, array_digest, digest
+from dynagram.ensembles.store._specification import (
+    find_differences,
+    read_run_table,
+    write_specification,
+)
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
 from dynagram.results._files import PARTS, replace_file
 
-FORMAT = 2
 # What may lie in the folder of a run that was interrupted while it was being created.
 _OWN_NAMES = {"inputs", "lock", "arrays", "chunks"}
 
@@ -61,7 +63,7 @@ class RunStore:
     def __init__(self, folder: Path, spec: str):
         self.folder = folder
         self.spec = spec
-        self.run: dict[str, Any] = _run_table(folder, spec)
+        self.run: dict[str, Any] = read_run_table(folder, spec)
         self._spec_digest = digest(spec.encode())
         self._layouts: dict[str, Layout] = {}  # by the names of results, the same in all chunks
 
@@ -79,19 +81,7 @@ class RunStore:
             raise InvalidValueError("run", str(folder), "already holds a run: resume it")
         if folder.exists() and not _is_begun(folder):
             raise InvalidValueError("run", str(folder), "is not an empty folder")
-        inputs = job.arrays()
-        digests = {name: array_digest(array) for name, array in inputs.items()}
-        run = {
-            "format": FORMAT,
-            "job": job.kind,
-            "members": members,
-            "until_error": until_error,
-            "chunk": job.chunk_members,
-            "seed": job.seed,
-            **versions(),
-        }
-        tables = [write_table("run", run), write_table("inputs", digests), job.to_toml()]
-        spec = "\n".join(tables)
+        spec = write_specification(job, members=members, until_error=until_error)
         with _explained(folder, "the start of the run"):
             folder.mkdir(exist_ok=True)
         with Lock(folder / "lock"):
@@ -102,7 +92,7 @@ class RunStore:
                     shutil.rmtree(folder / name, ignore_errors=True)
                     (folder / name).mkdir()
                 replace_file(folder / "arrays" / "zarr.json", GROUP)
-                write_inputs(folder / "inputs", inputs, job.dims())
+                write_inputs(folder / "inputs", job.arrays(), job.dims())
                 replace_file(folder / "spec.toml", spec.encode())
                 sync_folder(folder)
             yield cls(folder, spec)
@@ -131,24 +121,10 @@ class RunStore:
 
     def require_same(self, job: Job, *, members: int | None, until_error: float | None) -> None:
         """Refuse to continue this run for another job, or to another end."""
-        asked = {"job": job.kind, "members": members, "until_error": until_error}
-        differences = [name for name, value in asked.items() if self.run.get(name) != value]
-        digests = {name: array_digest(array) for name, array in job.arrays().items()}
-        if tomllib.loads(self.spec).get("inputs", {}) != digests:
-            differences.append("inputs")
-        if not self.spec.endswith(f"\n{job.to_toml()}"):
-            differences.append("specification")
+        differences = find_differences(self.spec, job, members=members, until_error=until_error)
         if differences:
             allowed = f"holds a run with another {', '.join(differences)}: take a new folder"
             raise InvalidValueError("run", str(self.folder), allowed)
-
-    def changed_versions(self) -> list[str]:
-        """What the numbers depend on, to rounding, and has changed since the run was begun."""
-        return [
-            f"begun with {name} {self.run[name]}, now {version}: expect other last digits"
-            for name, version in versions().items()
-            if self.run.get(name, version) != version
-        ]
 
     def is_complete(self, members: int) -> bool:
         """Whether a run that holds so many members is at its end."""
@@ -316,11 +292,6 @@ def _is_begun(folder: Path) -> bool:
     return all(p.name in _OWN_NAMES or fnmatch(p.name, PARTS) for p in folder.iterdir())
 
 
-def versions() -> dict[str, str]:
-    """What the numbers of a run depend on, to rounding."""
-    return {name: metadata.version(name) for name in ("dynagram", "jax")}
-
-
 @contextlib.contextmanager
 def _explained(folder: Path, what: str) -> Iterator[None]:
     try:
@@ -330,15 +301,3 @@ def _explained(folder: Path, what: str) -> Iterator[None]:
             f"cannot write {what} to {folder}: {error.strerror or error}; once that is mended, "
             "resume the run: it goes on from the last whole chunk"
         ) from error
-
-
-def _run_table(folder: Path, spec: str) -> dict[str, Any]:
-    try:
-        run = tomllib.loads(spec)["run"]
-        known = run["format"], run["job"], run["chunk"], run["seed"]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise RunError(f"spec.toml of {folder} cannot be read: {error!r}; restore it") from error
-    if known[0] != FORMAT:
-        allowed = f"this version of dynagram reads runs of format {FORMAT}: compute it again"
-        raise InvalidValueError(f"format of {folder}", known[0], allowed)
-    return run
