@@ -78,7 +78,7 @@ def predict_outputs(
     (array([[0.7386]]), array([[0.5295]]), array([[0.0399]]))
     >>> bayes = predict_outputs(net, data, Posterior(noise=0.1), order="infinite")
     >>> bayes.mean.round(4), bayes.std.round(4), round(bayes.about["log_evidence"], 4)
-    (array([[0.0632]]), array([[0.7016]]), -1.3985)
+    (array([[0.5913]]), array([[0.5763]]), -1.3347)
     """
     checked_choice("order", order, ORDERS)
     _check_kinds(network, data, how)

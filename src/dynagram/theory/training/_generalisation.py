@@ -8,9 +8,9 @@ docs/derivations/trained-outputs.md (D1.16).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from dynagram.data._data import check_targets
@@ -31,7 +31,7 @@ class ExpectedLoss:
         return self.bias + self.variance
 
 
-def expected_loss(outputs: Outputs, test_y: ArrayLike) -> dict[str, ExpectedLoss]:
+def expected_loss(outputs: Outputs, test_y: Any) -> dict[str, ExpectedLoss]:
     """The expected test loss at infinite width and, where it is predicted, to order 1/n (10.52).
 
     **Arguments:**

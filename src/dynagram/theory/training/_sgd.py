@@ -57,7 +57,8 @@ def stochastic_moments(network: MLP, data: Data, how: Training) -> StochasticMom
     ...     how = Training(GradientDescent(0.4), batch=1, steps=steps)
     ...     after = stochastic_moments(net, data, how)
     ...     print(after.mean.round(4), np.abs(after.batch_covariance).ravel().round(4))
-    [[0]] [0]
+    [[0.0079]] [0.3919]
+    [[0.0343]] [0.]
     """
     if not isinstance(how.algorithm, GradientDescent) or how.steps is None:
         raise InvalidValueError("how", how.name, "expected gradient descent for some steps")
