@@ -161,7 +161,7 @@ def test_recorded_epochs_are_minibatch_descent_and_notice_divergence():
         W, b = W - 0.1 * residual.T @ x[rows], b - 0.1 * residual.sum(axis=0)
     np.testing.assert_allclose(recorded[1][0].W, W, atol=1e-14)
     with pytest.raises(NonFiniteError, match="diverged"):
-        record_epochs(network, optax.sgd(1e308), start, parts, **options | {"epochs": (5,)})
+        record_epochs(network, optax.sgd(float("inf")), start, parts, **options | {"epochs": (5,)})
 
 
 def test_kernels_compare_with_themselves():

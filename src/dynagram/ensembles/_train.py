@@ -108,7 +108,7 @@ def train(
     >>> y
     Outputs(order measured; 100 networks; 1 test samples × 1 outputs; 3 moments up to τ = 40)
     >>> y.estimate("loss").value.round(3).tolist(), y["loss"].shape
-    ([1.188, 0.0, 0.0], (100, 3))
+    ([1.394, 0.0, 0.0], (100, 3))
     """
     if isinstance(network, Model):
         if parameters is not None:

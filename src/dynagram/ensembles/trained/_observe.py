@@ -38,8 +38,8 @@ else:
 def checked_observables(given: object) -> Observables:
     """`given`, a list of names or a mapping from names, in one form.
 
-    >>> checked_observables(["loss", "jax.numpy:mean"])
-    (('loss', 'loss'), ('mean', 'jax.numpy:mean'))
+    >>> checked_observables(["loss", "jax.numpy:max"])
+    (('loss', 'loss'), ('max', 'jax.numpy:max'))
     """
     if isinstance(given, Mapping):
         pairs = list(given.items())

@@ -88,11 +88,13 @@ class Decay:
         array([-2. , -0.5])
         """
         arrays = np.broadcast_arrays(*(np.asarray(rate, dtype=np.float64) for rate in rates))
+        # Single numbers would leave the arithmetic as scalars, not as arrays.
+        rows = [np.atleast_1d(array) for array in arrays]
         if self.at_end:
-            return _of_the_end(arrays)
-        if self.eta:
-            return self._of_steps(arrays)
-        return self._of_time(arrays)
+            values = _of_the_end(rows)
+        else:
+            values = self._of_steps(rows) if self.eta else self._of_time(rows)
+        return values.reshape(arrays[0].shape)
 
     def gain(self, h: Float[np.ndarray, " direction"]) -> Float[np.ndarray, " direction"]:
         """f(h) = [1 − D(h)]/h for h > 0, without cancellation."""

@@ -8,7 +8,6 @@ docs/derivations/trained-outputs.md (D1.16).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -31,7 +30,7 @@ class ExpectedLoss:
         return self.bias + self.variance
 
 
-def expected_loss(outputs: Outputs, test_y: Any) -> dict[str, ExpectedLoss]:
+def expected_loss(outputs: Outputs, test_y: object) -> dict[str, ExpectedLoss]:
     """The expected test loss at infinite width and, where it is predicted, to order 1/n (10.52).
 
     **Arguments:**

@@ -8,7 +8,6 @@ line by a term in δδΘ_[0]/Θ_00, the curvature of the kernel: the network's i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -33,7 +32,7 @@ class Robustness:
     variance: float
 
 
-def robustness(network: MLP, trained: Any, asked: Any) -> Robustness:
+def robustness(network: MLP, trained: object, asked: object) -> Robustness:
     """How a network trained on a single input answers at another one (10.57), (10.63).
 
     **Arguments:**
@@ -106,5 +105,5 @@ def interpolate(network: MLP, data: Data, s: Float[np.ndarray, " s"]) -> Interpo
     )
 
 
-def _point(network: MLP, x: Any, name: str) -> Float[np.ndarray, " n_0"]:
+def _point(network: MLP, x: object, name: str) -> Float[np.ndarray, " n_0"]:
     return check_inputs(np.atleast_2d(np.asarray(x)), network.widths[0], name)[0]
