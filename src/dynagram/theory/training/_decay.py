@@ -124,16 +124,12 @@ class Decay:
 
         SciPy's `expm` of the triangular matrix would do, one matrix at a time: there are N_A³ N.
         """
-        # At least one axis, so that differences of single rates stay arrays.
-        lines = np.stack([np.atleast_1d(rate) for rate in rates])
-        first, *others = np.sort(lines, axis=0) * self.time
+        first, *others = np.sort(np.stack(rates), axis=0) * self.time
         spread = [other - first for other in others]
-        values = np.exp(-first) * (-self.time) ** len(others)
-        if len(spread) == 1:
-            values = values * _mean_decay(*spread)
-        elif spread:
-            values = values * _mean_decay_of_two(*spread)
-        return values.reshape(rates[0].shape)
+        scale = np.exp(-first) * (-self.time) ** len(others)
+        if not others:
+            return scale
+        return scale * (_mean_decay(*spread) if len(spread) == 1 else _mean_decay_of_two(*spread))
 
 
 def _of_the_end(rates: list[np.ndarray] | tuple[np.ndarray, ...]) -> np.ndarray:
