@@ -56,7 +56,9 @@ def tangents(activation):
 def skips(sampler):
     names = {"G": "K", "G1": "G1", "V": "V"}
     names |= {"H": "Theta", "T": "odd"} if sampler == "weights" else {}
-    found = simulate(residual("tanh"), X[:2], names.values(), members=64, seed=7, sampler=sampler)
+    found = simulate(
+        residual("tanh"), X[:2], list(names.values()), members=64, seed=7, sampler=sampler
+    )
     return measured(found, names)
 
 
