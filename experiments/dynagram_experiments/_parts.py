@@ -58,7 +58,9 @@ def part_folder(settings: Settings, name: str, key: str) -> Path | None:
     if settings.folder is None:
         return None
     readable = re.sub(r"[^\w.=+-]+", "_", key)
-    return settings.folder / f"{name}-parts" / readable
+    parts = settings.folder / f"{name}-parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    return parts / readable
 
 
 def stack_records(records: Sequence[Any]) -> Part:

@@ -116,7 +116,7 @@ def test_simulation_stands_beside_the_prediction(answer, run, config):
     found = answer("train-predict", config(), "--simulate", 512, "--json")
     simulation = found["simulation"]
     early = answer("train-predict", config(more="steps = 3"), "--simulate", 256, "--json")
-    assert early["simulation"]["unfinished"] == 0
+    assert simulation["unfinished"] == 0
     assert early["simulation"]["times"] == pytest.approx([1.2])
     assert np.max(np.abs(early["simulation"]["mean_z"])) < 4
     assert np.max(np.abs(early["simulation"]["covariance_z"])) < 4

@@ -36,7 +36,7 @@ def measured(found, names):
 def kernels(sampler):
     names = {"G": "K", "G1": "G1", "V": "V", "U": "six_point"}
     net = plain("tanh", (4, 12, 10, 3))
-    found = simulate(net, X[:2], [*names.values()], members=64, seed=7, sampler=sampler)
+    found = simulate(net, X[:2], tuple(names.values()), members=64, seed=7, sampler=sampler)
     return measured(found, names)
 
 
@@ -57,7 +57,7 @@ def skips(sampler):
     names = {"G": "K", "G1": "G1", "V": "V"}
     names |= {"H": "Theta", "T": "odd"} if sampler == "weights" else {}
     found = simulate(
-        residual("tanh"), X[:2], [*names.values()], members=64, seed=7, sampler=sampler
+        residual("tanh"), X[:2], list(names.values()), members=64, seed=7, sampler=sampler
     )
     return measured(found, names)
 
