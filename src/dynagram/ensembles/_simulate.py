@@ -56,8 +56,8 @@ def simulate(
         preactivations only, the same law at every width and far faster; "auto" is the second
         where it can.
     - `run`: a folder that keeps the run, chunk by chunk; `open_run` reads it. The same run in it
-        is continued, to the same bits, or read if it is complete; `resume` says that there must
-        be one.
+        is continued, to the same bits, or read if it is complete.
+    - `resume`: whether there must be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `chunk_members`: networks per chunk; by default about a second of work.

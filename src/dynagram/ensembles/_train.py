@@ -66,6 +66,7 @@ def train(
     - `how`: algorithm, loss, length, and which moments are recorded. Without a length a member is
         trained until its largest error is below `tolerance`, or `max_steps` are used up.
     - `members`: how many networks; with `until_error` the most allowed.
+    - `seed`: of the ensemble.
 
     **Further arguments:**
 
@@ -80,11 +81,12 @@ def train(
     - `covariances`: further observables whose covariance is estimated, as `<name>_covariance`.
     - `parameters`: layers (b, W) with the members first to start from.
     - `pairs`: control variates for 1/n corrections. Every network is trained twice, the second
-        time with its output layer reversed, and compared with its own infinite-width path;
-        `kernels` untrained networks per network give the part that a frozen NTK explains. For
+        time with its output layer reversed, and compared with its own infinite-width path. For
         squared errors, all samples, and gradient descent, flow or two leaps.
+    - `kernels`: untrained networks per pair, for the part that a frozen NTK explains.
     - `run`: a folder that keeps the run, chunk by chunk. The same run in it is continued, to the
-        same bits, or read if it is complete; `resume` says that there must be one.
+        same bits, or read if it is complete.
+    - `resume`: whether there must be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `until_error`: stop when the worst relative standard error is this; needs `pairs`, or

@@ -43,7 +43,14 @@ def check_loss(loss: object) -> str:
 def loss_value(
     loss: str, z: Float[Array, "samples n_L"], y: Float[Array, "samples n_L"]
 ) -> Float[Array, ""]:
-    """The loss called `loss` of the outputs `z`; traceable.
+    """The loss of outputs; traceable.
+
+    **Arguments:**
+
+    - `loss`: a name of `LOSSES`.
+    - `z`, `y`: outputs and targets, a row per sample.
+
+    **Returns:** a number.
 
     >>> z, y = jnp.array([[1.0, 3.0]]), jnp.array([[0.0, 1.0]])
     >>> [round(float(loss_value(name, z, y)), 4) for name in LOSSES]
@@ -59,7 +66,14 @@ def loss_value(
 def loss_gradient(
     loss: str, z: Float[Array, "samples n_L"], y: Float[Array, "samples n_L"]
 ) -> Float[Array, "samples n_L"]:
-    """∂L/∂z of the loss called `loss`; traceable.
+    """∂L/∂z of a loss; traceable.
+
+    **Arguments:**
+
+    - `loss`: a name of `LOSSES`.
+    - `z`, `y`: outputs and targets, a row per sample.
+
+    **Returns:** as `z`.
 
     >>> loss_gradient("cross-entropy", jnp.zeros((1, 2)), jnp.array([[1.0, 0.0]])).tolist()
     [[-0.5, 0.5]]

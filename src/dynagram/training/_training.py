@@ -59,9 +59,9 @@ class Training:
     - `steps`, `time`: how long: steps of a discrete algorithm, a time τ of gradient flow; without
         either, to the end of training.
     - `batch`: samples per step, in a seeded order without repetition in an epoch; None: all.
-    - `record`: when outputs are recorded: a number of moments, with `spacing` "log" or "linear",
-        first and last included, or a list of steps (times for flow), to which the last is added.
-        None: at the end only.
+    - `record`: when outputs are recorded: a number of moments, first and last included, or a list
+        of steps (times for flow), to which the last is added. None: at the end only.
+    - `spacing`: of a number of moments, "log" or "linear".
     - `stop`: conditions such as "loss < 1e-3", each on a recorded observable.
     - `weight_decay`: w adds wθ to the gradient.
     - `fixed`: layers, numbered from 1, that stay as they are.

@@ -58,7 +58,13 @@ _OWN_NAMES = {"inputs", "lock", "arrays", "chunks"}
 
 
 class RunStore:
-    """A run on disk. Make one with `create` or `open`; write only inside `with store.locked()`."""
+    """A run on disk. Make one with `create` or `open`; write only inside `with store.locked()`.
+
+    **Arguments:**
+
+    - `folder`: where the run is.
+    - `spec`: its specification, in TOML.
+    """
 
     def __init__(self, folder: Path, spec: str):
         self.folder = folder
