@@ -2,6 +2,7 @@
 
 from dynagram.data._data import check_inputs as check_inputs
 from dynagram.networks._block_chain import BlockChain as BlockChain
+from dynagram.networks._chain import Chain as Chain
 from dynagram.networks._checks import ActivationLike as ActivationLike
 from dynagram.networks._checks import PerLayer as PerLayer
 from dynagram.networks._checks import Widths as Widths
@@ -33,6 +34,7 @@ __all__ = [
     "MLP",
     "Architecture",
     "BlockChain",
+    "Chain",
     "Layer",
     "Model",
     "NTKParametrisation",

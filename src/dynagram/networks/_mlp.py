@@ -294,7 +294,7 @@ class MLP(Architecture):
         >>> float(MLP([2, 3, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)(jnp.zeros((1, 2)))[0, 0])
         0.0
         """
-        return Model(self, self.draw(_key(seed), dtype))
+        return Model(self, self.draw(checked_key(seed), dtype))
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
         """Parameters b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.
@@ -369,7 +369,8 @@ def checked_skip(widths: tuple[int, ...], skip: object) -> tuple[float, ...]:
     return strengths
 
 
-def _key(seed: int | Array) -> Array:
+def checked_key(seed: int | Array) -> Array:
+    """A JAX key from an integer, or the key itself."""
     if isinstance(seed, jax.Array):
         return seed
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dynagram.errors import InvalidValueError
+from dynagram.networks._chain import Chain
 from dynagram.networks._mlp import MLP
 from dynagram.networks._model import Model
 
@@ -49,10 +50,10 @@ class Network(Protocol):
 
 
 # The classes that a [network] table may name by its key `kind`; the first is the default.
-_KINDS: dict[str, Any] = {"mlp": MLP}
+_KINDS: dict[str, Any] = {"mlp": MLP, "chain": Chain}
 
 
-def network_from_toml(text: str) -> MLP:
+def network_from_toml(text: str) -> Any:
     """The network of a `[network]` table.
 
     **Arguments:**
