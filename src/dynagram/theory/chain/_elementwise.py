@@ -23,7 +23,16 @@ from dynagram.theory.chain._monomials import (
     variables,
     weight,
 )
-from dynagram.theory.chain._state import Kernel, Register, Shift, State, Term, Vertex, pick_four
+from dynagram.theory.chain._state import (
+    Kernel,
+    Register,
+    Shift,
+    State,
+    Term,
+    Vertex,
+    pick_four,
+    shift_of,
+)
 
 
 class Features:
@@ -129,7 +138,7 @@ class Features:
         for term in self._terms(fields):
             moved = shift_of(self.state, term)
             if moved is not None:
-                total = total + term.coefficient * moved
+                total = total + moved
         listed = variables(fields, self.gated)
         for one in listed:
             for two in listed:
@@ -194,20 +203,6 @@ def _term(
     numbers: Sequence[int], first: Variable, second: Variable, coefficient: Kernel
 ) -> Term:
     return Term(numbers[first[0]], (first[1], second[1]), (first[2], second[2]), coefficient)
-
-
-def shift_of(state: State, term: Term) -> Float[np.ndarray, "mode a b"] | None:
-    """The shift of the mean that a term reads; only those of equal fields are not zero."""
-    S, S2 = term.fields
-    if S != S2:
-        return None
-    shift = state.registers[term.register].shift.get(S.bit_count())
-    if shift is None or term.slots == (0, 1):
-        return shift
-    if term.slots == (1, 0):
-        return np.swapaxes(shift, 1, 2)
-    diagonal = np.diagonal(shift, axis1=1, axis2=2)
-    return diagonal[:, :, None] if term.slots == (0, 0) else diagonal[:, None, :]
 
 
 def _entry(

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from dynagram.theory.chain._elementwise import shift_of
 from dynagram.theory.chain._fields import Key, Pair, size
-from dynagram.theory.chain._state import Kernel, PositionMap, Register, State, Term, Vertex
+from dynagram.theory.chain._state import (
+    Kernel,
+    PositionMap,
+    Register,
+    State,
+    Term,
+    Vertex,
+    shift_of,
+)
 
 
 def matrix_register(
@@ -101,7 +108,7 @@ def residual_register(
         for term in terms(pair):
             moved = shift_of(state, term)
             if moved is not None:
-                total = total + term.coefficient * moved
+                total = total + moved
         if centred:
             total[0] -= share * Phi.K[s] / width
         shifts[s] = total

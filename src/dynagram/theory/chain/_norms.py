@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from dynagram._precision import float64
-from dynagram.theory.chain._elementwise import shift_of
 from dynagram.theory.chain._fields import (
     PLAIN,
     TANGENT,
@@ -23,7 +22,15 @@ from dynagram.theory.chain._fields import (
     size,
     subsets,
 )
-from dynagram.theory.chain._state import Kernel, Register, Shift, State, Term, pick_four
+from dynagram.theory.chain._state import (
+    Kernel,
+    Register,
+    Shift,
+    State,
+    Term,
+    pick_four,
+    shift_of,
+)
 
 # A Gram entry seen from (a, b): its two fields and the slots they stand at.
 Local = tuple[Pair, tuple[int, int]]
@@ -84,7 +91,7 @@ class Norm:
         for term in self._terms(pair):
             moved = shift_of(self.state, term)
             if moved is not None:
-                total = total + term.coefficient * moved
+                total = total + moved
         locals_ = local_entries(pair)
         values = np.stack([self._value(local) for local in locals_], axis=-1)
         second = np.asarray(_mapped(jax.hessian(self._function(pair)), values))

@@ -19,6 +19,7 @@ from dynagram.networks.blocks._block import Block, Shape
 from dynagram.networks.blocks._composite import Blocks, Embedding, Residual
 from dynagram.networks.blocks._linear import Dense, Mixing
 from dynagram.networks.blocks._nonlinear import Activate, Gated, LayerNorm, RMSNorm
+from dynagram.theory.chain._attention import Heads, require_room
 from dynagram.theory.chain._elementwise import Features
 from dynagram.theory.chain._linear import (
     draw_register,
@@ -52,6 +53,7 @@ class Runner:
     shifts: tuple[int, ...]
     accuracy: float
     seed: int
+    head_samples: int = 2**16
 
     def run(self, blocks: Blocks, signal: Signal) -> Signal:
         """The signal after blocks in a row."""
@@ -161,7 +163,8 @@ class Runner:
             number = self.state.copy(stream.number)
             start = Signal(number, stream.shape, fresh=False, gram=stream.gram)
             inner = Runner(
-                self.state, self.inputs, self.sizes, self.shifts, self.accuracy, self.seed
+                self.state, self.inputs, self.sizes, self.shifts, self.accuracy, self.seed,
+                self.head_samples,
             )
             inner._owned.add(number)
             ends.append(inner.run(branch, start).number)
@@ -176,7 +179,16 @@ class Runner:
         return Signal(number, stream.shape, fresh=False, gram=gram)
 
     def _attention(self, block: Attention, signal: Signal, shape: Shape) -> Signal:
-        raise InvalidValueError("block", block.kind, "has no theory yet")
+        fields = 2 ** (self.sizes - 1)
+        require_room(self.inputs * signal.shape.positions, fields)
+        heads = Heads(
+            self.state, signal.number, block, self.inputs, signal.shape.positions,
+            self.head_samples, self.seed,
+        )  # fmt: skip
+        number = matrix_register(
+            self.state, heads.run(), C_W=block.C_O, C_b=0.0, lambda_W=block.lambda_O, lambda_b=0.0
+        )
+        return Signal(number, shape, fresh=True)
 
 
 def first_signal(runner: Runner, network: Chain, x: np.ndarray) -> tuple[Signal, Blocks]:

@@ -52,6 +52,18 @@ class Term:
     coefficient: Kernel | float
 
 
+@dataclass(frozen=True)
+class DenseTerm:
+    """One input of an entry (S a, S' b): Σ_ce coefficient_abce G_(T c, T' e) of a register.
+
+    For T = T' the coefficients of (c, e) and (e, c) are equal and both are summed.
+    """
+
+    register: int
+    fields: Pair
+    coefficient: Float[np.ndarray, "a b c e"]
+
+
 @dataclass
 class State:
     """Registers by number, and the vertex between any two of them."""
@@ -119,16 +131,16 @@ class State:
     def carry(
         self,
         made: Register,
-        terms: Callable[[Pair], Sequence[Term]],
+        terms: Callable[[Pair], Sequence[Term | DenseTerm]],
         source: Callable[[Key], Vertex | None] | None = None,
     ) -> int:
         """A register whose Gram matrix is linear in others, to first order, plus a source.
 
         V' = J V Jᵀ + source. Cost: the number of terms times the size of V, (indices)⁴.
         """
-        rows: dict[Pair, Sequence[Term]] = {}
+        rows: dict[Pair, Sequence[Term | DenseTerm]] = {}
 
-        def row(pair: Pair) -> Sequence[Term]:
+        def row(pair: Pair) -> Sequence[Term | DenseTerm]:
             if pair not in rows:
                 rows[pair] = terms(pair)
             return rows[pair]
@@ -149,7 +161,7 @@ class State:
         self._write(number, number, full)
         return number
 
-    def _left(self, row: Sequence[Term], other: int, key: Key) -> Vertex | None:
+    def _left(self, row: Sequence[Term | DenseTerm], other: int, key: Key) -> Vertex | None:
         total = None
         for term in row:
             inner = self.entry(term.register, other, (term.fields, key[1]))
@@ -199,10 +211,13 @@ def _added(total: Vertex | None, part: Vertex | None) -> Vertex | None:
     return part if total is None else total + part
 
 
-def _picked(entry: Vertex | None, term: Term, axis: int) -> Vertex | None:
+def _picked(entry: Vertex | None, term: Term | DenseTerm, axis: int) -> Vertex | None:
     """coefficient_ab · entry with (T, T') at the slots, for the sample axes `axis`, `axis` + 1."""
     if entry is None:
         return None
+    if isinstance(term, DenseTerm):
+        rule = "xyab,mabcd->mxycd" if axis == 1 else "xycd,mabcd->mabxy"
+        return np.einsum(rule, term.coefficient, entry, optimize=True)
     if isinstance(term.coefficient, np.ndarray):
         shape = [1] * entry.ndim
         shape[axis : axis + 2] = term.coefficient.shape
@@ -219,6 +234,22 @@ def _picked(entry: Vertex | None, term: Term, axis: int) -> Vertex | None:
     entry = np.expand_dims(np.moveaxis(diagonal, -1, axis), absent)
     assert position != absent
     return coefficient * entry
+
+
+def shift_of(state: State, term: Term | DenseTerm) -> Float[np.ndarray, "mode a b"] | None:
+    """coefficient · shift: what a term takes from the shift of a mean, zero unless T = T'."""
+    S, S2 = term.fields
+    shift = state.registers[term.register].shift.get(size(S)) if S == S2 else None
+    if shift is None:
+        return None
+    if isinstance(term, DenseTerm):
+        return np.einsum("abce,mce->mab", term.coefficient, shift)
+    if term.slots == (1, 0):
+        shift = np.swapaxes(shift, 1, 2)
+    elif term.slots != (0, 1):
+        diagonal = np.diagonal(shift, axis1=1, axis2=2)
+        shift = diagonal[:, :, None] if term.slots == (0, 0) else diagonal[:, None, :]
+    return term.coefficient * shift
 
 
 def pick_four(
