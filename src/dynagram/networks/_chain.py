@@ -14,6 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dynagram._toml import read_table
+from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import as_list, checked_dtype, checked_integer
 from dynagram.networks._mlp import checked_key
@@ -27,12 +28,13 @@ from dynagram.networks.blocks._composite import (
     apply_blocks,
     checked_blocks,
     draw_blocks,
+    every_block,
     rates_of_blocks,
     shape_after,
 )
 from dynagram.networks.blocks._kinds import blocks_from_tables
 from dynagram.networks.blocks._linear import Dense
-from dynagram.networks.blocks._nonlinear import Gated
+from dynagram.networks.blocks._nonlinear import Activate, Gated
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -98,6 +100,35 @@ class Chain:
         return shape_after(self.blocks[:-1], self.in_shape).channels
 
     @property
+    def positions(self) -> int:
+        """Positions at which outputs stand, for every sample."""
+        return self.out_shape.positions
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the output at a position."""
+        return self.out_shape.channels
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Every activation in the network, once."""
+        listed = every_block(self.blocks)
+        return tuple(
+            {b.activation.name: b.activation for b in listed if isinstance(b, Activate | Gated)}
+            .values()
+        )
+
+    def fan_in(self, layer: int) -> int:
+        """Channels that the last matrix reads; only the last layer is predicted or measured."""
+        if layer != self.depth:
+            raise InvalidValueError("layer", layer, f"only the output, {self.depth}, is known")
+        return self.width
+
+    @property
+    def summary(self) -> str:
+        """The network in a few words, for the line that shows a result."""
+        return f"Chain({len(self.blocks)} blocks, width {self.width})"
+
+    @property
     def input_size(self) -> int:
         """Numbers in a row of inputs."""
         return int(np.prod(self.inputs))
@@ -127,14 +158,31 @@ class Chain:
 
     def apply(self, params: Any, x: ArrayLike) -> Float[Array, "samples outputs"]:
         """The outputs (N, output_size) for rows of inputs (N, input_size); traceable."""
+        signal = self._entering(params, x)
+        out = apply_blocks(self.blocks, params, signal, self.in_shape)
+        return out.reshape(signal.shape[0], -1)
+
+    def rows(self, params: Any, x: ArrayLike) -> Float[Array, "indices channels"]:
+        """The outputs with every (sample, position) a row; traceable."""
+        return self.apply(params, x).reshape(-1, self.outputs)
+
+    def output_metric(self, params: Any, x: ArrayLike) -> Float[Array, "indices indices"]:
+        """The covariance of the outputs given all weights but the last; traceable."""
+        signal = self._entering(params, x)
+        last = self.blocks[-1]
+        assert isinstance(last, Dense)
+        shape = shape_after(self.blocks[:-1], self.in_shape)
+        signal = apply_blocks(self.blocks[:-1], params[:-1], signal, self.in_shape)
+        return last.metric(signal, shape)
+
+    def _entering(self, params: Any, x: ArrayLike) -> Float[Array, "samples _ _"]:
         leaves = jax.tree.leaves(params)
         signal = jnp.asarray(x, dtype=leaves[0].dtype)
         if signal.ndim != 2 or signal.shape[1] != self.input_size:
             allowed = f"expected (samples, {self.input_size}), one sample per row"
             raise InvalidValueError("shape of x", signal.shape, allowed)
         shape = self.in_shape
-        signal = signal.reshape(signal.shape[0], shape.positions, shape.channels)
-        return apply_blocks(self.blocks, params, signal, shape).reshape(signal.shape[0], -1)
+        return signal.reshape(signal.shape[0], shape.positions, shape.channels)
 
     def to_toml(self) -> str:
         """The network as a `[network]` table, which `from_toml` reads back exactly."""

@@ -10,6 +10,7 @@ descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -120,6 +121,34 @@ class Architecture:
     def output_size(self) -> int:
         """n_L."""
         return self.widths[-1]
+
+    @property
+    def positions(self) -> int:
+        """Outputs stand at one position for every sample."""
+        return 1
+
+    @property
+    def outputs(self) -> int:
+        """n_L, the outputs at a position."""
+        return self.widths[-1]
+
+    def fan_in(self, layer: int) -> int:
+        """n_{ℓ−1} of a layer ℓ = 1..L."""
+        return self.widths[layer - 1]
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Every activation in the network."""
+        return (self.activation,)
+
+    def rates(self) -> tuple[tuple[float, float], ...]:
+        """The learning rates λ_b and λ_W/n_{ℓ−1} of b and W of every layer."""
+        layers = zip(self.lambda_b, self.lambda_W, self.widths[:-1], strict=True)
+        return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in layers)
+
+    @property
+    def summary(self) -> str:
+        """The network in a few words, for the line that shows a result."""
+        return f"MLP(({short_widths(self.widths)}), {self.activation.name!r}, …)"
 
     @property
     def has_skips(self) -> bool:
@@ -339,6 +368,17 @@ class MLP(Architecture):
 
     def __repr__(self) -> str:
         return self._described(*_PER_LAYER)
+
+
+def short_widths(widths: Sequence[int]) -> str:
+    """n_0, …, n_L with runs of equal widths in one piece, and only the ends where that is long.
+
+    >>> short_widths((8, 128, 128, 128, 1)), short_widths((9, 8, 7, 6, 5, 4, 3, 2))
+    ('8, 128 × 3, 1', '9, 8, 7, …, 3, 2')
+    """
+    runs = [(n, len(list(group))) for n, group in itertools.groupby(widths)]
+    texts = [str(n) if count == 1 else f"{n} × {count}" for n, count in runs]
+    return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "…", *texts[-2:]])
 
 
 def checked_skip(widths: tuple[int, ...], skip: object) -> tuple[float, ...]:

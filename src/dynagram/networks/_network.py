@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks._chain import Chain
 from dynagram.networks._mlp import MLP
@@ -19,7 +20,9 @@ class Network(Protocol):
     """A specification of networks: architecture, initialisation, learning rates.
 
     Frozen, hashable, validated when made, written to TOML and read back exactly. `width` is what
-    the finite-width tensors of the output are divided by. `draw` makes parameters, any pytree, and
+    the finite-width tensors of the output are divided by, `positions` how many outputs of the same
+    kind a sample has (the tokens of a sequence), output_size = positions × outputs. `rates` are
+    those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any pytree, and
     `apply` maps them and inputs, samples first, to outputs (samples, output_size); both are
     traceable. What a theory predicts depends on the class: an entrance that cannot take one says
     so in one line.
@@ -38,7 +41,22 @@ class Network(Protocol):
     def output_size(self) -> int: ...
 
     @property
+    def positions(self) -> int: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
     def number_of_parameters(self) -> int: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    def activations(self) -> tuple[Activation, ...]: ...
+
+    def fan_in(self, layer: int) -> int: ...
+
+    def rates(self) -> Any: ...
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Any: ...
 

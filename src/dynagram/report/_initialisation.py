@@ -17,7 +17,7 @@ from dynagram.report._phase import phase_figure
 from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.prose._initialisation import jax_lines, paragraph, pytorch_lines
 from dynagram.results._comparison import Comparison, compare
-from dynagram.results._table import short_widths
+from dynagram.networks._mlp import short_widths
 from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import next_order
 from dynagram.theory._predict import predict

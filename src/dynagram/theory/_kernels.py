@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.gaussian._kernel_map import has_closed_step, kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP, Chain, Network, check_inputs
+from dynagram.theory.chain._kernels import chain_kernels
 
 # Products of four kernels must stay inside float64 too.
 _LARGEST = 1e200
@@ -37,7 +38,7 @@ class FrozenKernels:
 
 
 @float64
-def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKernels:
+def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> FrozenKernels:
     """K^(ℓ)_ab and Θ^(ℓ)_ab of any network, with or without skips (4.118), (8.63), (B.11).
 
     Accurate to about 12 digits for any activation. Cost per layer: one fused pass over the
@@ -46,7 +47,7 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
 
     **Arguments:**
 
-    - `network`: an `MLP`.
+    - `network`: an `MLP`, or a `Chain` of blocks, of which only the output is given.
     - `x`: inputs (N, n_0), one per row.
     - `layers`: "all", or "last" for the output alone.
 
@@ -64,6 +65,11 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     """
     if layers not in ("all", "last"):
         raise InvalidValueError("layers", layers, "expected 'all' or 'last'")
+    if isinstance(network, Chain):
+        K, Theta = chain_kernels(network, check_inputs(x, network.input_size))
+        return FrozenKernels((network.depth,), K[None], Theta[None])
+    if not isinstance(network, MLP):
+        raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     inputs = check_inputs(x, network.widths[0])
     tiling = Tiling.of(inputs.shape[0])
     gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))

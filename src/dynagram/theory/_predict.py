@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynagram.data._data import find_distinct
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.gaussian._four_point import MODES
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP, Chain, Network, check_inputs
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
 from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory._regime import tensor_regime
+from dynagram.theory.chain._predict import predict_chain
 from dynagram.theory.skips._flow import Vertex, checked_vertex
 from dynagram.theory.skips._vertex import residual_tensors
 
@@ -28,7 +29,7 @@ _MAX_BYTES = 8 * 1024**3
 
 
 def predict(
-    network: MLP,
+    network: Network,
     x: object,
     tensors: Sequence[str] = ("K", "V", "G1"),
     *,
@@ -44,7 +45,8 @@ def predict(
 
     **Arguments:**
 
-    - `network`: an `MLP`, with or without skips.
+    - `network`: an `MLP`, with or without skips; or a `Chain` of blocks, whose output is predicted
+        (sample axes then run over samples and positions).
     - `x`: inputs (N, n_0), one per row.
     - `tensors`: letters of K, Theta (infinite width); V, G1 (preactivations), H1, A, B, D, F (NTK),
         P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P to U need a smooth activation; of a network
@@ -68,6 +70,13 @@ def predict(
     array([ 0.  , 14.25, 28.5 , 42.75, 62.75])
     """
     chosen = checked_vertex(vertex)
+    if isinstance(network, Chain):
+        if chosen == "published":
+            raise InvalidValueError("vertex", vertex, "only an MLP with skips has a choice")
+        inputs = check_inputs(x, network.input_size)
+        return predict_chain(network, inputs, tensors, accuracy=accuracy, seed=seed)
+    if not isinstance(network, MLP):
+        raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     wanted = _checked(tensors, network, chosen)
     inputs = check_inputs(x, network.widths[0])
     finite = [name for name in wanted if name in RECURSIVE]

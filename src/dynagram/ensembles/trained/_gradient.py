@@ -90,15 +90,9 @@ def loss_function(
     return value
 
 
-def rates(network: Architecture) -> tuple[tuple[float, float], ...]:
-    """(λ_b, λ_W/n_{ℓ-1}) of every layer (8.6)."""
-    by_layer = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
-    return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in by_layer)
-
-
 def trained_rates(network: Architecture, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
-    """The `rates` of the layers that are not in `fixed`."""
-    numbered = enumerate(rates(network), start=1)
+    """The learning rates (8.6) of the layers that are not in `fixed`."""
+    numbered = enumerate(network.rates(), start=1)
     return tuple(pair for number, pair in numbered if number not in fixed)
 
 

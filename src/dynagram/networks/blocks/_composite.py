@@ -57,6 +57,17 @@ def shape_after(blocks: Blocks, shape: Shape) -> Shape:
     return shape
 
 
+def every_block(blocks: Blocks) -> list[Block]:
+    """Every block, those of residual branches too."""
+    listed: list[Block] = []
+    for block in blocks:
+        listed.append(block)
+        if isinstance(block, Residual):
+            for branch in block.branches:
+                listed += every_block(branch)
+    return listed
+
+
 def checked_blocks(name: str, blocks: object) -> Blocks:
     """A non-empty list of blocks."""
     listed = as_list(blocks)

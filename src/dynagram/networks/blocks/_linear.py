@@ -89,12 +89,27 @@ class Dense(Block):
         rates = {"W": self.lambda_W / fan_in}
         return rates | {"b": self.lambda_b} if self.has_biases else rates
 
-    def apply(self, params: Any, x: Signal, shape: Shape) -> Signal:
-        """b + Σ_taps W_tap x."""
+    def metric(self, x: Signal, shape: Shape) -> Float[Array, "indices indices"]:
+        """The covariance of what comes out, over weights and biases, between (sample, position)."""
+        total = jnp.asarray(self.C_b, x.dtype)
+        reads = self._reads(x, shape)
+        for read in reads:
+            rows = read.reshape(-1, shape.channels)
+            total = total + self.C_W / (len(reads) * shape.channels) * (rows @ rows.T)
+        return total
+
+    def _reads(self, x: Signal, shape: Shape) -> list[Signal]:
+        """What each tap reads."""
         taps = self.taps(shape)
         if np.any(taps < 0):  # position −1 reads zero
             x = jnp.concatenate([x, jnp.zeros_like(x[:, :1])], axis=1)
-        out = sum(x[:, read] @ W.T for read, W in zip(taps, params["W"], strict=True))
+        return [x[:, read] for read in taps]
+
+    def apply(self, params: Any, x: Signal, shape: Shape) -> Signal:
+        """b + Σ_taps W_tap x."""
+        pairs = zip(self._reads(x, shape), params["W"], strict=True)
+        parts = [read @ W.T for read, W in pairs]
+        out = sum(parts[1:], start=parts[0])
         return out + params["b"][None, None, :] if self.has_biases else out
 
 
