@@ -128,7 +128,7 @@ class Data:
             ("x", self.x, network.input_size), ("y", self.y, network.output_size),
         ):  # fmt: skip
             if values.shape[1] != size:
-                allowed = f"expected {(values.shape[0], size)}: the network has {network.widths}"
+                allowed = f"expected {(values.shape[0], size)}: the network is {network.summary}"
                 raise InvalidValueError(f"shape of {name}", values.shape, allowed)
         return self
 

@@ -17,13 +17,13 @@ from dynagram.ensembles.trained._checks import check_members
 from dynagram.ensembles.trained._job import Inputs, Problem, Real, TrainingJob, Whole
 from dynagram.ensembles.trained._observe import ObservablesLike
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Model
+from dynagram.networks import MLP, Chain, Model
 from dynagram.networks._checks import checked_integer
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training
 
 if TYPE_CHECKING:
-    Network = MLP | Model
+    Network = MLP | Chain | Model
     Run = str | Path
 else:
     Network = Run = object  # checked here, with clearer messages
@@ -60,7 +60,8 @@ def train(
 
     **Arguments:**
 
-    - `network`: an `MLP`; or a `Model`, from whose weights every member starts.
+    - `network`: an `MLP` or a `Chain` of blocks; or a `Model`, from whose weights every member
+        starts.
     - `data`: a `Data`, or a JAX function of a key that returns fresh (x, y) for every member and
         step, itself or as "module:function".
     - `how`: algorithm, loss, length, and which moments are recorded. Without a length a member is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,28 @@ class Chain:
         """Channels of the output at a position."""
         return self.out_shape.channels
 
+    @property
+    def has_skips(self) -> bool:
+        """No: residual blocks of a chain keep its Gram matrix Markovian, unlike the MLP's skips."""
+        return False
+
+    @property
+    def neurons(self) -> int:
+        """Numbers in all signals of a sample, about."""
+        return _neurons(self.blocks, self.in_shape)
+
+    @property
+    def depth_over_width(self) -> float:
+        """Hidden matrices over the width that the last one reads."""
+        return (self.depth - 1) / self.width
+
+    def with_fixed(self, layers: Sequence[int]) -> Chain:
+        """Itself; layers that do not learn have λ = 0 in their blocks."""
+        if layers:
+            allowed = "of a Chain, blocks with lambda_W = lambda_b = 0 do not learn"
+            raise InvalidValueError("fixed", list(layers), allowed)
+        return self
+
     def activations(self) -> tuple[Activation, ...]:
         """Every activation in the network, once."""
         listed = every_block(self.blocks)
@@ -212,6 +234,16 @@ def _depth(blocks: Blocks) -> int:
             total += 2
         elif isinstance(block, Dense | Gated | Embedding):
             total += 1
+    return total
+
+
+def _neurons(blocks: Blocks, shape: Shape) -> int:
+    total = shape.positions * shape.channels
+    for block in blocks:
+        if isinstance(block, Residual):
+            total += sum(_neurons(branch, shape) for branch in block.branches)
+        shape = block.out_shape(shape)
+        total += shape.positions * shape.channels
     return total
 
 

@@ -136,6 +136,16 @@ class Architecture:
         """n_{ℓ−1} of a layer ℓ = 1..L."""
         return self.widths[layer - 1]
 
+    @property
+    def neurons(self) -> int:
+        """Σ_ℓ n_ℓ, numbers in all signals of a sample."""
+        return sum(self.widths)
+
+    @property
+    def depth_over_width(self) -> float:
+        """Σ 1/n_ℓ over the hidden layers."""
+        return float(sum(1.0 / n for n in self.widths[1:-1]))
+
     def activations(self) -> tuple[Activation, ...]:
         """Every activation in the network."""
         return (self.activation,)
@@ -324,6 +334,13 @@ class MLP(Architecture):
         0.0
         """
         return Model(self, self.draw(checked_key(seed), dtype))
+
+    def output_metric(self, params: Params, x: ArrayLike) -> Float[Array, "samples samples"]:
+        """Ĝ^(L), the covariance of the outputs given all weights but the last; traceable."""
+        signal = jnp.asarray(x, dtype=params[0].W.dtype)
+        if self.depth > 1:
+            signal = self.activation(self.preactivations(params, x)[-2])
+        return self.C_b[-1] + self.C_W[-1] / signal.shape[1] * (signal @ signal.T)
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
         """Parameters b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.

@@ -472,4 +472,5 @@ def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
 
 def _text_of(network: Architecture) -> str:
     """The specification as TOML, or in words where its activation has no name."""
-    return repr(network) if network.activation.anonymous else network.to_toml()
+    anonymous = any(sigma.anonymous for sigma in network.activations())
+    return repr(network) if anonymous else network.to_toml()

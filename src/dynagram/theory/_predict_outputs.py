@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Model
+from dynagram.networks import MLP, Chain, Model
 from dynagram.networks._checks import checked_choice
 from dynagram.results._outputs import Outputs
 from dynagram.theory.bayes._posterior import posterior_outputs
@@ -18,7 +18,7 @@ ORDERS = ("infinite", "1/n")
 
 # What the function takes. At run time it checks by itself, with clearer messages.
 if TYPE_CHECKING:
-    Network = MLP | Model
+    Network = MLP | Chain | Model
     Problem = Data
     Learning = Training | Posterior
 else:
@@ -42,7 +42,8 @@ def predict_outputs(
 
     **Arguments:**
 
-    - `network`: an `MLP`, of which all initialisations are meant, or a `Model`, one network.
+    - `network`: an `MLP` or a `Chain` of blocks, of which all initialisations are meant, or a
+        `Model`, one network.
     - `data`: what is learned, and the inputs that are asked about. Repeated training inputs are
         merged: one that comes twice trains with twice the weight.
     - `how`: a `Training` by gradient descent, gradient flow or in two steps on a squared error,
@@ -98,7 +99,7 @@ def predict_outputs(
 
 def _check_kinds(network: object, data: object, how: object) -> None:
     for name, value, kinds, words in (
-        ("network", network, (MLP, Model), "an MLP, or a Model for one given network"),
+        ("network", network, (MLP, Chain, Model), "an MLP or a Chain, or a Model for one network"),
         ("data", data, (Data,), "Data(x, y, test_x=…)"),
         ("how", how, (Training, Posterior), "Training(…) or Posterior(…)"),
     ):

@@ -27,7 +27,7 @@ from dynagram.observables.tangents._ddntk import (
     output_pairs,
 )
 from dynagram.observables.tangents._dntk import function_dntk, network_dntk
-from dynagram.observables.tangents._ntk import function_ntk, network_ntk
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.results._letters import check_letters
 
@@ -126,20 +126,11 @@ def _members(
 
 @dataclass(frozen=True)
 class _Tangents:
-    """What is read off one network: metric and outputs, NTK, dNTK, ddNTK; each on demand."""
+    """What is read off one network of any architecture: outputs, dNTK, ddNTK; each on demand."""
 
     network: Network
     params: Any
     x: Array
-
-    def metric(self) -> Array:
-        """Ĝ^(L), the covariance of the outputs given the weights below."""
-        network, params = self.network, self.params
-        if not isinstance(network, MLP):
-            return network.output_metric(params, self.x)  # pyright: ignore[reportAttributeAccessIssue]
-        z = network.preactivations(params, self.x)
-        signal = network.activation(z[-2]) if network.depth > 1 else self.x
-        return network.C_b[-1] + network.C_W[-1] / network.widths[-2] * (signal @ signal.T)
 
     def _function(self, params: Any, x: Array) -> Array:
         return self.network.apply(params, x).reshape(-1, self.network.outputs)
@@ -147,12 +138,6 @@ class _Tangents:
     def outputs(self) -> Array:
         """z, a row for every sample and position."""
         return self._function(self.params, self.x)
-
-    def ntk(self) -> Array:
-        """[a, b, i, j]."""
-        if isinstance(self.network, MLP):
-            return network_ntk(self.network, self.params, self.x)
-        return function_ntk(self._function, self.params, self.x, self.network.rates())
 
     def dntk(self) -> Array:
         """[a, b, c, i, j, k]."""
@@ -182,9 +167,9 @@ def _contributions(
     z = member.outputs()
     found: dict[str, Array] = {}
     if "G" in parts:
-        found["G"] = member.metric()[a, b]
+        found["G"] = network.output_metric(params, x)[a, b]
     if {"H", "B", "F"}.intersection(parts):
-        H = member.ntk()
+        H = any_ntk(network, params, x)
         found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
         found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
         found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[:, i], z[:, j], H[..., i, j])
@@ -203,7 +188,7 @@ def _contributions(
 
 def largest_batch(network: Network, samples: int, parts: tuple[str, ...]) -> int:
     """Members that are computed at once so that they stay near the cache."""
-    n_L, neurons = network.outputs, _neurons(network)
+    n_L, neurons = network.outputs, network.neurons
     samples = samples * network.positions
     rows = samples * n_L
     parameters = network.number_of_parameters
@@ -216,12 +201,6 @@ def largest_batch(network: Network, samples: int, parts: tuple[str, ...]) -> int
     if _THIRD.intersection(parts):
         numbers += rows**2 * samples * (neurons + rows)
     return int(np.clip(_BATCH_NUMBERS // numbers, 1, _LARGEST_BATCH))
-
-
-def _neurons(network: Network) -> int:
-    if isinstance(network, MLP):
-        return sum(network.widths)
-    return network.number_of_parameters // max(network.width, 1)
 
 
 def check_tensors(network: Network, samples: int, tensors: Sequence[str]) -> None:

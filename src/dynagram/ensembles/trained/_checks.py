@@ -11,7 +11,7 @@ from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Architecture, Layer, Params
+from dynagram.networks import MLP, Architecture, Chain, Layer, Network, Params
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
 from dynagram.training._algorithms import import_function
@@ -21,8 +21,9 @@ _SQUARED = ("half-sum", "mean")
 _FEWEST_IN_PAIRS = 64
 
 
-def check_training(network: Architecture, how: Training) -> None:
+def check_training(network: Network, how: Training) -> None:
     """Whether this network can be trained so."""
+    network.with_fixed(how.fixed)
     check_differentiable(network, 1, "gradient descent")
     depth = network.depth
     if how.fixed and how.fixed[-1] > depth:
@@ -33,7 +34,7 @@ def check_training(network: Architecture, how: Training) -> None:
         _check_the_end(network, how)
 
 
-def _check_the_end(network: Architecture, how: Training) -> None:
+def _check_the_end(network: Network, how: Training) -> None:
     """Training without a length is asked only where it has an end, zero error."""
     length = "a time" if how.is_flow else "steps"
     for name, value, wrong in (
@@ -50,12 +51,12 @@ def _check_the_end(network: Architecture, how: Training) -> None:
             raise InvalidValueError("fixed", how.fixed, "the two leaps move every layer")
         if len(how.recorded) > 1:
             raise InvalidValueError("record", how.recorded, "two leaps have no moments but the end")
-        if not isinstance(network, MLP):
+        if not isinstance(network, MLP | Chain):
             allowed = "the second leap takes the frozen NTK of an MLP with an initialisation"
             raise InvalidTypeError("network", network, allowed)
 
 
-def check_data(network: Architecture, how: Training, data: object) -> None:
+def check_data(network: Network, how: Training, data: object) -> None:
     """Whether `data` is a training set, or a function of a key, that fits."""
     if isinstance(data, Data):
         data.check(network)
@@ -83,8 +84,13 @@ def data_function(data: object) -> DataFunction:
     return function  # pyright: ignore[reportReturnType]
 
 
-def check_parameters(network: Architecture, parameters: Any) -> Params | None:
+def check_parameters(network: Network, parameters: Any) -> Params | None:
     """Parameters of several members as NumPy arrays with the members first."""
+    if not isinstance(network, Architecture):
+        if parameters is not None:
+            allowed = "only an MLP starts from given layers"
+            raise InvalidValueError("parameters", "given", allowed)
+        return None
     if parameters is None:
         if not isinstance(network, MLP):
             allowed = "an architecture without an initialisation needs a Model or parameters"
@@ -131,11 +137,11 @@ def check_observables(
 
 
 def check_pairs(
-    network: Architecture, data: object, how: Training, **others: tuple[object, bool]
+    network: Network, data: object, how: Training, **others: tuple[object, bool]
 ) -> None:
     """Whether networks can be trained in pairs; `others` are (value, wrong) of further options."""
     for name, (value, wrong) in {
-        "network": (network, not isinstance(network, MLP)),
+        "network": (network, not isinstance(network, MLP | Chain) or network.positions > 1),
         "data": (data, not isinstance(data, Data) or not len(data.test_x)),
         "loss": (how.loss, how.loss not in _SQUARED),
         "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
@@ -148,7 +154,7 @@ def check_pairs(
     }.items():
         if wrong:
             allowed = (
-                "pairs are compared with infinite width: an MLP on a Data with test inputs, a "
+                "pairs are compared with infinite width: an MLP or a Chain on a Data with test inputs, a "
                 "squared error, all samples, gd, flow or two-step, float64, outputs only"
             )
             raise InvalidValueError(name, value, allowed)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Architecture, Params
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import Architecture, Network, Params
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.training import Training, loss_value
 from dynagram.training._algorithms import import_function
 
@@ -88,7 +88,7 @@ def outputs_name(observables: Observables) -> str | None:
 
 
 def measured(
-    network: Architecture, how: Training, source: str | Observable
+    network: Network, how: Training, source: str | Observable
 ) -> Callable[[Params, Arrays, Array, Array], Array]:
     """(params, arrays, x, y) → the observable of one member; `x`, `y` are for the loss."""
 
@@ -98,9 +98,12 @@ def measured(
         if source in OUTPUTS:
             return network.apply(params, arrays.asked)
         if source == "norms":
+            if not isinstance(network, Architecture):
+                allowed = "norms are those of the layers of an MLP; pass a function instead"
+                raise InvalidValueError("observables", source, allowed)
             return norms(params)
         if source == "ntk":
-            return network_ntk(network, params, arrays.probe)
+            return any_ntk(network, params, arrays.probe)
         function: Any = source
         if isinstance(source, str):
             function = import_function("observables", source)

@@ -70,22 +70,42 @@ def chain_tensors(
     samples × positions, times the terms of its recursion; four-sample averages as in `FourPoint`.
     Attention: 2¹⁴ sampled heads with as many derivatives as there are Gram entries, four times.
     """
+    modes = chain_modes(network, x, letters, accuracy=accuracy, seed=seed)
+    exact = () if has_attention(network.blocks) else INFINITE
+    return ChainTensors(
+        {letter: made[0] for letter, made in modes.items()},
+        {
+            letter: np.sqrt((made[1:] ** 2).sum(axis=0))
+            for letter, made in modes.items()
+            if letter not in exact
+        },
+    )
+
+
+def chain_modes(
+    network: Chain,
+    x: Float[np.ndarray, "samples n_0"],
+    letters: Sequence[str],
+    *,
+    accuracy: float = 1e-4,
+    seed: int = 0,
+) -> dict[str, Float[np.ndarray, "mode ..."]]:
+    """The letters with their modes: the value, then deviations whose squares add up to its error.
+
+    With attention the chain is run several times with other samples of the heads, and the
+    deviations are those of the runs from their mean.
+    """
     require_memory(network, x.shape[0], letters)
-    sampled = has_attention(network.blocks)
-    runs = [
-        _run(network, x, letters, accuracy, seed + 7919 * replica)
-        for replica in range(REPLICAS if sampled else 1)
-    ]
-    values, errors = {}, {}
+    if not has_attention(network.blocks):
+        return _run(network, x, letters, accuracy, seed)
+    runs = [_run(network, x, letters, accuracy, seed + 7919 * r) for r in range(REPLICAS)]
+    modes = {}
     for letter in letters:
         every = np.stack([run[letter] for run in runs])
-        values[letter] = every[:, 0].mean(axis=0)
-        variance = (every[:, 1:] ** 2).sum(axis=1).mean(axis=0) / len(runs)
-        if sampled:
-            variance = variance + every[:, 0].var(axis=0, ddof=1) / len(runs)
-        if sampled or letter not in INFINITE:
-            errors[letter] = np.sqrt(variance)
-    return ChainTensors(values, errors)
+        mean = every.mean(axis=0)
+        spread = (every[:, 0] - mean[0]) / np.sqrt(REPLICAS * (REPLICAS - 1))
+        modes[letter] = np.concatenate([mean, spread])
+    return modes
 
 
 def _run(

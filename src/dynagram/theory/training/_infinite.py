@@ -96,10 +96,10 @@ class InfiniteTraining:
         have been computed. Cost: `frozen_kernels` on all samples and N_A³.
         """
         data.check(network)
-        if network.activation.jumps:
-            raise InvalidValueError(
-                "activation", network.activation.name, "σ jumps: the NTK does not exist"
-            )
+        for sigma in network.activations():
+            if sigma.jumps:
+                allowed = "σ jumps: the NTK does not exist"
+                raise InvalidValueError("activation", sigma.name, allowed)
         if frozen is None:
             frozen = frozen_kernels(network, distinct_inputs(data), layers="last")
         y, weights = data.merged.y, data.merged.weights

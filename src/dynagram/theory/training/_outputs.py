@@ -7,7 +7,7 @@ import numpy as np
 from dynagram.data import Data
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Network
 from dynagram.networks._checks import require_plain
 from dynagram.results._outputs import Outputs
 from dynagram.theory._kernels import frozen_kernels
@@ -22,7 +22,7 @@ _FEW_SAMPLES = 10
 _ACCURACY, _ACCURACY_OF_MANY = 1e-4, 0.015
 
 
-def infinite_outputs(network: MLP, data: Data, how: Training) -> Outputs:
+def infinite_outputs(network: Network, data: Data, how: Training) -> Outputs:
     """Mean and covariance at infinite width, at every recorded moment (10.40), (10.41)."""
     training = InfiniteTraining.of(network.with_fixed(how.fixed), data, how)
     moments = [training.at(moment) for moment in how.recorded]
@@ -41,7 +41,7 @@ def infinite_outputs(network: MLP, data: Data, how: Training) -> Outputs:
 
 
 def finite_outputs(
-    network: MLP, data: Data, how: Training, *, accuracy: float | None, seed: int
+    network: Network, data: Data, how: Training, *, accuracy: float | None, seed: int
 ) -> Outputs:
     """Mean and covariance to order 1/n, at every recorded moment.
 
@@ -88,15 +88,17 @@ def _stack(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([moment[name] for moment in parts]) for name in parts[0]}
 
 
-def _require_smooth(network: MLP) -> None:
-    sigma = network.activation
+def _require_smooth(network: Network) -> None:
     if network.depth < 2:
         raise InvalidValueError(
-            "widths", network.widths, "without a hidden layer there is no 1/n: the network is "
+            "depth", network.depth, "without a hidden layer there is no 1/n: the network is "
             'linear in its parameters and order="infinite" exact',
         )  # fmt: skip
-    require_plain(network, 'the order 1/n of training (order="infinite" takes skips)')
-    if not sigma.is_smooth:
+    if isinstance(network, MLP):
+        require_plain(network, 'the order 1/n of training (order="infinite" takes skips)')
+    for sigma in network.activations():
+        if sigma.is_smooth:
+            continue
         raise InvalidValueError(
             "activation", sigma.name, "the order 1/n of training needs σ'' and σ''': at a kink "
             "they are deltas, the expansion in the step size fails and the NTK of ReLU changes "

@@ -49,7 +49,7 @@ def trained_regime(
     if limit.mean[test].size == 0:
         test = slice(None)
     change = change.of(test)
-    judge.numbers["depth_over_width"] = float(sum(1.0 / m for m in network.widths[1:-1]))
+    judge.numbers["depth_over_width"] = network.depth_over_width
     _judge_mean(judge, limit.mean[test], _variances(limit)[test], change.means, n)
     _judge_variance(judge, _variances(limit)[test], change.covariances, n)
     _judge_step_size(judge, network, training, tensors)
