@@ -25,10 +25,7 @@ def check_training(network: Network, how: Training) -> None:
     """Whether this network can be trained so."""
     network.with_fixed(how.fixed)
     check_differentiable(network, 1, "gradient descent")
-    depth = network.depth
-    if how.fixed and how.fixed[-1] > depth:
-        raise InvalidValueError("fixed", how.fixed[-1], f"the network has {depth} layers")
-    if len(how.fixed) == depth:
+    if len(how.fixed) == network.depth:
         raise InvalidValueError("fixed", how.fixed, "at least one layer must be trained")
     if how.reaches_the_end:
         _check_the_end(network, how)
