@@ -35,6 +35,9 @@ from dynagram.networks.blocks._composite import (
 from dynagram.networks.blocks._kinds import blocks_from_tables
 from dynagram.networks.blocks._linear import Dense
 from dynagram.networks.blocks._nonlinear import Activate, Gated
+from dynagram.networks.blocks._presets import convolutional_blocks, transformer_blocks
+
+_EMBEDDING_OPTIONS = ("C_token", "C_position", "lambda_token", "lambda_position")
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -78,6 +81,101 @@ class Chain:
             allowed = "the last block is a matrix: dense, conv or flatten"
             raise InvalidValueError("last block", self.blocks[-1].kind, allowed)
         _ = self.out_shape  # every block must fit
+
+    @classmethod
+    def transformer(
+        cls,
+        width: int,
+        depth: int,
+        heads: int,
+        *,
+        positions: int,
+        outputs: int,
+        vocabulary: int | None = None,
+        inputs: int = 1,
+        hidden: int | None = None,
+        activation: Any = "gelu",
+        gated: bool = False,
+        norm: str = "rms",
+        place: str = "pre",
+        causal: bool = True,
+        readout: str = "last",
+        strength: float = 1.0,
+        hidden_C: tuple[float, float] = (1.0, 1.0),
+        readout_C: float = 1.0,
+        **options: Any,
+    ) -> Chain:
+        """A transformer: `depth` layers of attention and an MLP on a residual stream.
+
+        **Arguments:**
+
+        - `width`, `depth`, `heads`: channels of the stream, layers, heads of a layer.
+        - `positions`, `outputs`: length of the sequences, and outputs at a position.
+        - `vocabulary`: number of tokens; without it inputs are `inputs` numbers per position,
+            read by a matrix.
+        - `inputs`: channels of the inputs where there is no vocabulary.
+        - `hidden`, `activation`, `gated`: of the MLPs; by default 4 × width.
+        - `norm`, `place`: "rms", "layer" or "none"; "pre" (in every branch, and before the readout)
+            or "post" (on the stream, after every branch).
+        - `causal`: whether positions see only those before them.
+        - `readout`: "last" position, "mean" of all, or "all" of them.
+        - `strength`: α in front of every branch.
+        - `hidden_C`, `readout_C`: C_W of the two matrices of an MLP (the gate has that of the
+            first), and of the readout.
+        - `options`: of `Embedding` (C_token, C_position, …) and of `Attention` (C_q, scale, …).
+
+        **Returns:** a `Chain`.
+
+        >>> net = Chain.transformer(32, 2, 4, positions=5, vocabulary=11, outputs=11)
+        >>> net.depth, net.init(seed=0)(jnp.zeros((3, 5))).shape
+        (10, (3, 11))
+        """
+        own = {name: options.pop(name) for name in list(options) if name in _EMBEDDING_OPTIONS}
+        blocks = transformer_blocks(
+            width=width, depth=depth, heads=heads, outputs=outputs, vocabulary=vocabulary,
+            hidden=hidden, activation=activation, gated=gated, norm=norm, place=place,
+            causal=causal, readout=readout, strength=strength, embedding=own, attention=options,
+            hidden_C=hidden_C, readout_C=readout_C,
+        )  # fmt: skip
+        return cls(blocks, (positions, inputs if vocabulary is None else 1))
+
+    @classmethod
+    def convnet(
+        cls,
+        width: int,
+        depth: int,
+        *,
+        inputs: Any,
+        outputs: int,
+        activation: Any = "gelu",
+        size: int = 3,
+        stride: int = 1,
+        padding: str = "zero",
+        C_W: float = 1.0,
+        C_b: float = 0.0,
+        readout: str = "mean",
+    ) -> Chain:
+        """Convolutions of one width, each with its activation, and a readout.
+
+        **Arguments:**
+
+        - `width`, `depth`: channels, and number of convolutions.
+        - `inputs`: (length, channels) or (rows, columns, channels).
+        - `outputs`: how many.
+        - `activation`, `size`, `padding`, `C_W`, `C_b`: of every convolution.
+        - `stride`: of all but the first.
+        - `readout`: "mean" over positions, or "flatten".
+
+        **Returns:** a `Chain`.
+
+        >>> Chain.convnet(16, 2, inputs=(8, 8, 1), outputs=10).depth
+        3
+        """
+        blocks = convolutional_blocks(
+            width=width, depth=depth, outputs=outputs, activation=activation, size=size,
+            stride=stride, padding=padding, C_W=C_W, C_b=C_b, readout=readout,
+        )  # fmt: skip
+        return cls(blocks, inputs)
 
     @property
     def in_shape(self) -> Shape:

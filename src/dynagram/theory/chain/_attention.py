@@ -130,10 +130,12 @@ class Heads:
                             matrix[i, :, j, :] = entry.reshape(u * u, u * u)
                 flat = matrix.reshape(len(sector) * u * u, -1)
                 eigenvalues, basis = np.linalg.eigh(0.5 * (flat + flat.T))
-                keep = np.abs(eigenvalues) > 1e-14 * np.abs(eigenvalues).max(initial=1e-300)
+                # As many directions as there are free entries, always: one compiled program.
+                rank = sum(u * (u + 1) // 2 if S == S2 else u * u for S, S2 in sector)
+                keep = np.argsort(-np.abs(eigenvalues), kind="stable")[:rank]
                 values.append(eigenvalues[keep])
                 for pair in self.pairs:
-                    rows = np.zeros((int(keep.sum()), u, u))
+                    rows = np.zeros((rank, u, u))
                     if pair in sector:
                         part = basis[:, keep].T.reshape(-1, len(sector), u, u)
                         rows = part[:, sector.index(pair)]
@@ -340,6 +342,24 @@ def _batch(
             found.append(sum(parts[1:], start=parts[0]) / shared)
         return found
 
+    rows = len(fields) * u
+    # Only products q·k count, unless each is normalised or rotated by itself. Then keys may be
+    # turned into a triangular matrix (Bartlett), and d components become as many as there are rows.
+    short = d > rows and not block.qk_norm and angles is None
+
+    def draw(key: jax.Array) -> jax.Array:
+        """Normal numbers (sample, keys and query heads, row, component); queries of both signs."""
+        half, size = chunk // 2, rows if short else d
+        key_q, key_k, key_chi = jax.random.split(key, 3)
+        queries = jax.random.normal(key_q, (half, shared, rows, size), jnp.float64)
+        keys_ = jax.random.normal(key_k, (half, 1, rows, size), jnp.float64)
+        if short:
+            freedom = 0.5 * (d - jnp.arange(rows))
+            lengths = jnp.sqrt(2.0 * jax.random.gamma(key_chi, freedom, (half, 1, rows)))
+            keys_ = jnp.tril(keys_, -1) + lengths[..., None] * jnp.eye(rows)
+        signed = jnp.concatenate([queries, -queries])
+        return jnp.concatenate([jnp.concatenate([keys_, keys_]), signed], axis=1)
+
     def mean_of(gram: Gram, normals) -> list[jax.Array]:
         return [jnp.mean(part, axis=0) for part in jax.vmap(average, (None, 0))(gram, normals)]
 
@@ -366,10 +386,7 @@ def _batch(
 
     @jax.jit
     def step(key, gram, directions, curves):
-        shape = (chunk // 2, 1 + shared, len(fields) * u, d)
-        half = jax.random.normal(key, shape, jnp.float64)
-        normals = jnp.concatenate([half, -half])  # queries and keys both change sign: no gain
-        normals = normals.at[chunk // 2 :, 0].multiply(-1.0)  # so only queries do
+        normals = draw(key)
         (along,) = directions
         value = mean_of(gram, normals)
         slopes = jax.vmap(lambda v: jax.jvp(lambda g: mean_of(g, normals), (gram,), (v,))[1])(along)

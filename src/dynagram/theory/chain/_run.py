@@ -7,6 +7,7 @@ only: then the Gram matrix is a Markov chain at every width.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +54,8 @@ class Runner:
     shifts: tuple[int, ...]
     accuracy: float
     seed: int
-    head_samples: int = 2**16
+    head_samples: int = 2**14
+    note: Callable[[Block, Signal], None] | None = None  # called after every block
 
     def run(self, blocks: Blocks, signal: Signal) -> Signal:
         """The signal after blocks in a row."""
@@ -68,6 +70,8 @@ class Runner:
                 self._owned.discard(kept)
             self._owned.add(signal.number)
             _require_finite(self.state.registers[signal.number], block)
+            if self.note is not None:
+                self.note(block, signal)
         return signal
 
     def __post_init__(self) -> None:
