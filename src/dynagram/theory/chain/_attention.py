@@ -356,7 +356,7 @@ def _batch(
         if short:
             freedom = 0.5 * (d - jnp.arange(rows))
             lengths = jnp.sqrt(2.0 * jax.random.gamma(key_chi, freedom, (half, 1, rows)))
-            keys_ = jnp.tril(keys_, -1) + lengths[..., None] * jnp.eye(rows)
+            keys_ = jnp.tril(keys_, -1) + lengths[..., None] * jnp.eye(rows)[None, None]
         signed = jnp.concatenate([queries, -queries])
         return jnp.concatenate([jnp.concatenate([keys_, keys_]), signed], axis=1)
 

@@ -211,7 +211,7 @@ def _entry(
     numbers: Sequence[int],
     one: tuple[Variable, Variable],
     two: tuple[Variable, Variable],
-) -> Float[np.ndarray, "mode a b"] | None:
+) -> Float[np.ndarray, "mode _ _"] | None:
     key = ((one[0][1], one[1][1]), (two[0][1], two[1][1]))
     (S, S2), (S3, S4) = key
     if S ^ S2 != S3 ^ S4:
@@ -220,7 +220,7 @@ def _entry(
     return pick_four(entry, (one[0][2], one[1][2], two[0][2], two[1][2]))
 
 
-def _at(K: Kernel, i: int, j: int) -> Float[np.ndarray, "1 a b c d"]:
+def _at(K: Kernel, i: int, j: int) -> Float[np.ndarray, "1 _ _ _ _"]:
     """K with its two indices at slots i and j of four."""
     if i > j:
         K, i, j = K.T, j, i

@@ -200,7 +200,7 @@ def needed_pairs(keys: Sequence[Key]) -> tuple[Pair, ...]:
     return tuple(sorted({below for pair in pairs for below in pairs_below(pair)}))
 
 
-def _on_left(move: PositionMap, entry: Vertex) -> Vertex:
+def _on_left(move: PositionMap, entry: Vertex) -> Float[np.ndarray, "mode _ _ _ _"]:
     moved = move(np.moveaxis(entry, (1, 2), (3, 4)))
     return np.moveaxis(moved, (3, 4), (1, 2))
 
@@ -236,7 +236,7 @@ def _picked(entry: Vertex | None, term: Term | DenseTerm, axis: int) -> Vertex |
     return coefficient * entry
 
 
-def shift_of(state: State, term: Term | DenseTerm) -> Float[np.ndarray, "mode a b"] | None:
+def shift_of(state: State, term: Term | DenseTerm) -> Float[np.ndarray, "mode _ _"] | None:
     """coefficient · shift: what a term takes from the shift of a mean, zero unless T = T'."""
     S, S2 = term.fields
     shift = state.registers[term.register].shift.get(size(S)) if S == S2 else None
@@ -254,7 +254,7 @@ def shift_of(state: State, term: Term | DenseTerm) -> Float[np.ndarray, "mode a 
 
 def pick_four(
     entry: Vertex | None, slots: tuple[int, int, int, int]
-) -> Float[np.ndarray, "mode a b"] | None:
+) -> Float[np.ndarray, "mode _ _"] | None:
     """entry_(s s')(s'' s''') with every sample one of (a, b)."""
     if entry is None:
         return None
