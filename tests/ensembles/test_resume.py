@@ -222,8 +222,14 @@ def test_command_stops_at_a_precision_and_prints_a_stored_run_again(tmp_path, in
     ("arguments", "words"),
     [
         (["--resume", "nowhere"], "run = 'nowhere': holds no run"),
-        (["--resume", "nowhere", "--members", 100], "only --executor, -o and --json go with it"),
-        (["--resume", "nowhere", "--lambda-b", "2"], "only --executor, -o and --json go with it"),
+        (
+            ["--resume", "nowhere", "--members", 100],
+            "only --executor, --time-limit, ",
+        ),
+        (
+            ["--resume", "nowhere", "--lambda-b", "2"],
+            "only --executor, --time-limit, ",
+        ),
         ([], "--inputs = None: needed, unless --resume is given"),
         (["--members", 100, "--executor", "cluster"], "executor = 'cluster': expected process:N"),
         (["--members", 100, "--chunk", 0], "chunk_members = 0"),

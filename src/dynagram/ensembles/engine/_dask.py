@@ -1,0 +1,111 @@
+"""Chunks on a Dask cluster: one that runs already, or one of local processes.
+
+Its scheduler is asked for a sign of life, so that a run does not wait for one that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from typing import Any
+
+from dynagram.ensembles.engine._executors import Elsewhere, interrupts_for_later
+from dynagram.ensembles.engine._heartbeats import SILENCE
+from dynagram.ensembles.store._durable import RunError
+from dynagram.errors import InvalidValueError, MissingExtraError
+
+# Seconds to wait for a scheduler to answer at first, between two questions, and for one answer.
+PATIENCE = 10
+_ASK_EVERY = 10.0
+_ANSWER = 5.0
+# Workers may come late: clusters that a queue starts take their time.
+NO_WORKERS = 600.0
+
+_OF_A_LOCAL_CLUSTER = {
+    # Dask has its workers return freed memory to the system at once; a chunk would then spend a
+    # tenth of its time on asking for the same memory again.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
+    # The schedule tries again by itself, one chunk at a time, and finds out who kills workers.
+    "distributed.scheduler.allowed-failures": 0,
+    # Looked at every so often: a worker is given up after once or twice this time.
+    "distributed.scheduler.worker-ttl": f"{SILENCE / 2:g}s",
+}
+
+
+class DaskWorkers(Elsewhere):
+    """A Dask cluster: one that runs already, at `address`, or one of `count` local processes."""
+
+    def __init__(
+        self, address: str | None = None, count: int | None = None, limit: float | int | None = None
+    ):
+        try:
+            import dask.config
+            from distributed import Client, LocalCluster
+        except ImportError as error:
+            raise MissingExtraError("dask.distributed", "dask") from error
+        self._close = contextlib.ExitStack()
+        try:
+            if address is None:
+                with interrupts_for_later(), dask.config.set(_OF_A_LOCAL_CLUSTER):
+                    cluster: Any = LocalCluster(
+                        n_workers=count or os.cpu_count(),
+                        threads_per_worker=1,
+                        dashboard_address=None,  # pyright: ignore[reportArgumentType]
+                        silence_logs=logging.ERROR,
+                    )
+                address = self._close.enter_context(cluster).scheduler_address
+            self._client: Any = self._close.enter_context(Client(address, timeout=PATIENCE))
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            self._close.close()
+            reason = " ".join(str(error).split())
+            raise InvalidValueError(
+                "executor", address, f"no Dask scheduler answers ({reason})"
+            ) from error
+        self._address = address
+        self._asked = self._answered = self._served = time.monotonic()
+        threads = sum(self._client.ncores().values())
+        executor = self._client.get_executor(pure=False)
+        super().__init__(executor, window=max(2, 2 * threads), limit=limit)
+
+    def died(self, error: BaseException) -> bool:
+        """Whether an error tells that the worker of a chunk died, not that the chunk failed."""
+        from distributed import KilledWorker
+
+        return isinstance(error, KilledWorker) or super().died(error)
+
+    def check(self) -> None:
+        """Raise where the scheduler is gone, or has had no workers for long."""
+        if self._client.status in ("closing", "closed"):
+            raise self._lost(f"cannot be reached any more, for {PATIENCE} s")
+        now = time.monotonic()
+        if now - self._asked < _ASK_EVERY:
+            return
+        self._asked = now
+        try:
+            about = self._client.sync(self._client.scheduler.identity, callback_timeout=_ANSWER)
+        except (OSError, TimeoutError, RuntimeError, AttributeError):
+            if time.monotonic() - self._answered > SILENCE:
+                raise self._lost(f"has not answered for {SILENCE:g} s") from None
+            return
+        self._answered = time.monotonic()
+        if about.get("workers"):
+            self._served = self._answered
+        elif self._answered - self._served > NO_WORKERS:
+            raise self._lost(f"has had no worker for {NO_WORKERS:g} s")
+
+    def _lost(self, what: str) -> RunError:
+        return RunError(f"the Dask scheduler at {self._address} {what}: see to it, then resume")
+
+    def stop(self, *, abandon: bool) -> None:
+        """Leave the cluster, and end it if it was started here."""
+        # What is left of a cluster that is gone complains; of one that is abandoned too.
+        gone = contextlib.suppress(OSError, TimeoutError, RuntimeError)
+        with gone if abandon else contextlib.nullcontext():
+            self.executor.shutdown(wait=not abandon)
+        with gone if abandon else contextlib.nullcontext():
+            self._client.close(timeout=PATIENCE)
+        with gone if abandon else contextlib.nullcontext():
+            self._close.close()
