@@ -7,6 +7,7 @@ is asserted is that a run ends, who is blamed, and that its bits are the same.
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -357,7 +358,7 @@ def test_a_cluster_without_workers(monkeypatch):
 def test_a_client_that_gave_up(monkeypatch):
     workers, after = watching(monkeypatch, lambda: {"workers": {}})
     workers._client.status = "closed"
-    with pytest.raises(RunError, match="cannot be reached any more"):
+    with pytest.raises(RunError, match="could not be reached again"):
         after(1)
 
 
@@ -415,11 +416,11 @@ def test_a_member_that_kills_its_dask_worker_is_blamed_alone(tmp_path, unbroken)
     job, folder = Walks(DRIFT, deadly=33), tmp_path / "run"
     found = run_job(job, members=MEMBERS, folder=folder, executor="dask:2", retries=1)
     assert found.failed == (FailedMember(33, 1, "its worker process died"),)
-    expected, mine = results(unbroken[0]), results(folder)
-    culprit = "/c/1/"  # the chunk of member 33
-    assert {n: d for n, d in mine.items() if culprit not in n} == {
-        name: data for name, data in expected.items() if culprit not in name
-    }
+
+    def others(results):  # but the chunk of member 33
+        return {name: data for name, data in results.items() if not re.search(r"/c/1(/|$)", name)}
+
+    assert others(results(folder)) == others(results(unbroken[0]))
 
 
 def test_open_workers_of_a_text():

@@ -14,7 +14,6 @@ import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -118,7 +117,7 @@ def check_expansion(archive: zipfile.ZipFile, size: int, path: str | Path, name:
         raise InvalidValueError(name, str(path), allowed)
 
 
-def _read_array(file: IO[bytes], size: int) -> np.ndarray:
+def _read_array(file: io.BufferedIOBase, size: int) -> np.ndarray:
     """An array in NumPy's own format; raises one of `_NO_ARRAY` where it is none.
 
     `size` bytes are there, its header among them: what declares to be larger is not begun.
@@ -191,14 +190,24 @@ def _as_integers(labels: np.ndarray) -> np.ndarray:
     return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
 
 
+def check_file(path: str | Path, name: str, factor: float | int) -> None:
+    """Refuse what is no file, or does not fit into memory `factor` times."""
+    try:
+        if not Path(path).is_file():
+            raise InvalidValueError(name, str(path), "no such file")
+        size = Path(path).stat().st_size
+    except (OSError, ValueError) as error:  # names too long, or with a null byte
+        if isinstance(error, InvalidValueError):
+            raise
+        raise InvalidValueError(name, str(path), f"cannot be read: {error}") from error
+    require_memory(name, str(path), factor * size, "it cannot be read here")
+
+
 def read_bytes(path: str | Path, name: str, factor: float | int = 2.0) -> bytes:
     """The contents of a file that fits into memory `factor` times; not empty."""
-    path = Path(path)
+    check_file(path, name, factor)
     try:
-        if not path.is_file():
-            raise InvalidValueError(name, str(path), "no such file")
-        require_memory(name, str(path), factor * path.stat().st_size, "it cannot be read here")
-        contents = path.read_bytes()
+        contents = Path(path).read_bytes()
     except OSError as error:
         raise InvalidValueError(name, str(path), f"cannot be read: {error.strerror}") from error
     if not contents:

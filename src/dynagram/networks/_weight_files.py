@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dynagram.data._files import check_expansion, load_arrays, read_bytes
+from dynagram.data._files import check_expansion, check_file, load_arrays, read_bytes
 from dynagram.errors import InvalidValueError, MissingExtraError
 
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -50,12 +51,12 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
     try:
         import ml_dtypes  # noqa: F401  a part of JAX; teaches NumPy the name bfloat16
         from safetensors import SafetensorError
-        from safetensors.numpy import load
+        from safetensors.numpy import load_file
     except ModuleNotFoundError as error:
         raise MissingExtraError("safetensors", "torch") from error
-    contents = read_bytes(path, "weights", 3.0)
+    check_file(path, "weights", 3.0)
     try:
-        tensors = load(contents)
+        tensors = load_file(path)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise InvalidValueError("weights", str(path), f"not a safetensors file: {error}") from error
     except AttributeError as error:  # NumPy has no such numbers
@@ -75,7 +76,9 @@ def _read_torch(path: Path) -> dict[str, np.ndarray]:
         if zipfile.is_zipfile(io.BytesIO(contents)):
             with zipfile.ZipFile(io.BytesIO(contents)) as archive:
                 check_expansion(archive, len(contents), path, "weights")
-        loaded = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about dialects of pickle, which then fail or not
+            loaded = torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
     except InvalidValueError:
         raise
     except _NO_STATE_DICT as error:

@@ -16,8 +16,10 @@ from dynagram.ensembles.engine._heartbeats import SILENCE
 from dynagram.ensembles.store._durable import RunError
 from dynagram.errors import InvalidValueError, MissingExtraError
 
-# Seconds to wait for a scheduler to answer at first, between two questions, and for one answer.
+# Seconds to wait for a scheduler to answer at first, between two questions, and for one answer;
+# and for one of our own, which answers when the machine lets it.
 PATIENCE = 10
+_LOCAL_PATIENCE = 120
 _ASK_EVERY = 10.0
 _ANSWER = 5.0
 # Workers may come late: clusters that a queue starts take their time.
@@ -30,6 +32,7 @@ _OF_A_LOCAL_CLUSTER = {
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
     # The schedule tries again by itself, one chunk at a time, and finds out who kills workers.
     "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts.connect": f"{_LOCAL_PATIENCE}s",
     # Looked at every so often: a worker is given up after once or twice this time.
     "distributed.scheduler.worker-ttl": f"{SILENCE / 2:g}s",
 }
@@ -47,6 +50,7 @@ class DaskWorkers(Elsewhere):
         except ImportError as error:
             raise MissingExtraError("dask.distributed", "dask") from error
         self._close = contextlib.ExitStack()
+        patience = PATIENCE if address is not None else _LOCAL_PATIENCE
         try:
             if address is None:
                 with interrupts_for_later(), dask.config.set(_OF_A_LOCAL_CLUSTER):
@@ -57,7 +61,7 @@ class DaskWorkers(Elsewhere):
                         silence_logs=logging.ERROR,
                     )
                 address = self._close.enter_context(cluster).scheduler_address
-            self._client: Any = self._close.enter_context(Client(address, timeout=PATIENCE))
+            self._client: Any = self._close.enter_context(Client(address, timeout=patience))
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             self._close.close()
             reason = " ".join(str(error).split())
@@ -79,7 +83,7 @@ class DaskWorkers(Elsewhere):
     def check(self) -> None:
         """Raise where the scheduler is gone, or has had no workers for long."""
         if self._client.status in ("closing", "closed"):
-            raise self._lost(f"cannot be reached any more, for {PATIENCE} s")
+            raise self._lost(f"could not be reached again within {PATIENCE} s")
         now = time.monotonic()
         if now - self._asked < _ASK_EVERY:
             return
