@@ -242,6 +242,7 @@ def test_near_names_are_suggested(name, suggestion):
         ("leaky_relu(1,)", "parameters must be numbers"),
         ("leaky_relu(nan)", "finite"),
         ("elu(inf)", "finite"),
+        ("leaky_relu(1e308)", "parameters must lie within ±1e+06"),
         ("monomial(2.5)", "integer from 1 to 6"),
         ("monomial(7)", "integer from 1 to 6"),
         ("math:no_such", "cannot be imported"),

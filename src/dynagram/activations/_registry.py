@@ -14,6 +14,8 @@ from dynagram.activations._analysis import analyse
 from dynagram.activations._core import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
+# Slopes come to the eighth power in averages of four neurons and their derivatives.
+_LARGEST_PARAMETER = 1e6
 _REGISTRY: dict[str, Callable[..., Activation]] = {}
 
 
@@ -92,6 +94,9 @@ def activation(spec: str | Callable[..., Any] | Activation) -> Activation:
         raise InvalidValueError("activation", spec, "parameters must be numbers") from error
     if not all(math.isfinite(value) for value in parameters):
         raise InvalidValueError("activation", spec, "parameters must be finite")
+    if any(abs(value) > _LARGEST_PARAMETER for value in parameters):
+        allowed = f"parameters must lie within ±{_LARGEST_PARAMETER:g}: their powers would overflow"
+        raise InvalidValueError("activation", spec, allowed)
     try:
         return _REGISTRY[name](*parameters)
     except TypeError as error:
