@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -325,7 +326,8 @@ def watching(monkeypatch, answers):
     clock = {"now": 0.0}
     monkeypatch.setattr(dask_module.time, "monotonic", lambda: clock["now"])
     workers._client, workers._address = FakeClient(answers), "tcp://there:8786"
-    workers._asked = workers._answered = workers._served = 0.0
+    workers._asked = workers._answered = workers._served = workers._manned = 0.0
+    workers._wanted = 0
 
     def after(seconds):
         for _ in range(int(seconds)):
@@ -346,6 +348,30 @@ def test_a_scheduler_that_does_not_answer_any_more(monkeypatch):
     answers["now"] = OSError("gone")
     with pytest.raises(RunError, match="at tcp://there:8786 has not answered for 60 s: see to it"):
         after(100)
+
+
+def test_local_workers_that_are_missing_are_replaced(monkeypatch):
+    """Dask does not start one again that died while it was being started."""
+    answers = {"workers": {"a": {}, "b": {}}}
+    workers, after = watching(monkeypatch, lambda: answers)
+    scaled = []
+
+    class Cluster:
+        worker_spec: ClassVar = {0: {}, 1: {}}
+
+        def scale(self, count):
+            scaled.append(count)
+
+    workers._wanted, workers._cluster = 2, Cluster()
+    after(100)
+    del answers["workers"]["a"]
+    after(25)
+    assert scaled == []  # it is on its way
+    after(25)
+    assert scaled == [3]  # the two that Dask knows, and one
+    answers["workers"]["c"] = {}
+    after(100)
+    assert scaled == [3]
 
 
 def test_a_cluster_without_workers(monkeypatch):

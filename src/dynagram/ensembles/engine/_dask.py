@@ -24,6 +24,9 @@ _ASK_EVERY = 10.0
 _ANSWER = 5.0
 # Workers may come late: clusters that a queue starts take their time.
 NO_WORKERS = 600.0
+# Seconds after which a local worker that is missing is replaced: one that dies while it starts is
+# not started again by Dask.
+_MISSING = 30.0
 
 _OF_A_LOCAL_CLUSTER = {
     # Dask has its workers return freed memory to the system at once; a chunk would then spend a
@@ -50,17 +53,18 @@ class DaskWorkers(Elsewhere):
         except ImportError as error:
             raise MissingExtraError("dask.distributed", "dask") from error
         self._close = contextlib.ExitStack()
+        self._cluster: Any = None
         patience = PATIENCE if address is not None else _LOCAL_PATIENCE
         try:
             if address is None:
                 with interrupts_for_later(), dask.config.set(_OF_A_LOCAL_CLUSTER):
-                    cluster: Any = LocalCluster(
+                    self._cluster = LocalCluster(
                         n_workers=count or os.cpu_count(),
                         threads_per_worker=1,
                         dashboard_address=None,  # pyright: ignore[reportArgumentType]
-                        silence_logs=logging.ERROR,
+                        silence_logs=logging.CRITICAL,
                     )
-                address = self._close.enter_context(cluster).scheduler_address
+                address = self._close.enter_context(self._cluster).scheduler_address
             self._client: Any = self._close.enter_context(Client(address, timeout=patience))
         except (OSError, TimeoutError, ValueError, TypeError) as error:
             self._close.close()
@@ -69,8 +73,9 @@ class DaskWorkers(Elsewhere):
                 "executor", address, f"no Dask scheduler answers ({reason})"
             ) from error
         self._address = address
-        self._asked = self._answered = self._served = time.monotonic()
+        self._asked = self._answered = self._served = self._manned = time.monotonic()
         threads = sum(self._client.ncores().values())
+        self._wanted = threads if self._cluster is not None else 0
         executor = self._client.get_executor(pure=False)
         super().__init__(executor, window=max(2, 2 * threads), limit=limit)
 
@@ -95,10 +100,19 @@ class DaskWorkers(Elsewhere):
                 raise self._lost(f"has not answered for {SILENCE:g} s") from None
             return
         self._answered = time.monotonic()
+        self._replace_missing(self._wanted - len(about.get("workers", ())))
         if about.get("workers"):
             self._served = self._answered
         elif self._answered - self._served > NO_WORKERS:
             raise self._lost(f"has had no worker for {NO_WORKERS:g} s")
+
+    def _replace_missing(self, missing: int) -> None:
+        """Start as many workers of a local cluster as have been missing for long."""
+        if missing <= 0:
+            self._manned = self._answered
+        elif self._answered - self._manned > _MISSING:
+            self._manned = self._answered
+            self._cluster.scale(len(self._cluster.worker_spec) + missing)
 
     def _lost(self, what: str) -> RunError:
         return RunError(f"the Dask scheduler at {self._address} {what}: see to it, then resume")
