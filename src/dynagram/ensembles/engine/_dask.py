@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from dynagram.ensembles.engine._executors import Elsewhere, interrupts_for_later
@@ -41,6 +42,17 @@ _OF_A_LOCAL_CLUSTER = {
 }
 
 
+@contextlib.contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """What the client would say about a scheduler that is gone is said in one line, by `check`."""
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 class DaskWorkers(Elsewhere):
     """A Dask cluster: one that runs already, at `address`, or one of `count` local processes."""
 
@@ -54,6 +66,7 @@ class DaskWorkers(Elsewhere):
             raise MissingExtraError("dask.distributed", "dask") from error
         self._close = contextlib.ExitStack()
         self._cluster: Any = None
+        self._close.enter_context(_quiet(logging.getLogger("distributed.client")))
         patience = PATIENCE if address is not None else _LOCAL_PATIENCE
         try:
             if address is None:
