@@ -100,7 +100,7 @@ def load_arrays(path: str | Path, name: str = "file") -> dict[str, np.ndarray]:
                     if not file.read(len(_NPY)) == _NPY:
                         raise InvalidValueError(name, str(path), f"{key} in it is no array")
                     file.seek(0)
-                    arrays[key] = _read_array(file, entry.file_size)
+                    arrays[key] = _read_array(file, entry.file_size)  # pyright: ignore[reportArgumentType]
     except InvalidValueError:
         raise
     except (*_NO_ARRAY, *_NO_ARCHIVE) as error:
