@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
+    from dynagram._trust import trust as trust
     from dynagram.activations import activation as activation
     from dynagram.data import Data as Data
     from dynagram.ensembles._runs import open_run as open_run
@@ -59,6 +60,7 @@ __all__ = [
     "predict_outputs",
     "simulate",
     "train",
+    "trust",
 ]
 
 # Loaded on first use, so that `import dynagram` costs little and touches no JAX state.
@@ -88,5 +90,6 @@ __getattr__, __dir__ = load_on_demand(
         "predict_outputs": "theory._predict_outputs",
         "simulate": "ensembles._simulate",
         "train": "ensembles._train",
+        "trust": "_trust",
     },
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from types import ModuleType
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from dynagram._memory import machine_memory
 
 Array = np.ndarray | jax.Array
 # Of a function that returns the kind of array it is given.
@@ -34,7 +35,4 @@ def memory_limit() -> int | None:
     statistics = jax.devices()[0].memory_stats()
     if statistics and "bytes_limit" in statistics:
         return statistics["bytes_limit"]
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return machine_memory()

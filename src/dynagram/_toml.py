@@ -39,6 +39,23 @@ def _toml_value(key: str, value: Any) -> str:
     raise InvalidTypeError(key, value, "cannot be written as TOML")
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; one line where it is none.
+
+    >>> read_toml("[run]\\nseed = 3")
+    {'run': {'seed': 3}}
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers too long, or brackets too deep
+        raise InvalidValueError("TOML", shortened(text), f"cannot be read: {error}") from error
+
+
+def shortened(text: str) -> str:
+    """At most 60 characters of `text`, for messages."""
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
 def read_table(
     text: str, name: str, known: Sequence[str], required: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -47,13 +64,9 @@ def read_table(
     >>> read_table("[run]\\nseed = 3", "run", ("seed",))
     {'seed': 3}
     """
-    shown = text if len(text) <= 60 else text[:57] + "…"
-    try:
-        table = tomllib.loads(text).get(name)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidValueError("TOML", shown, f"cannot be read: {error}") from error
+    table = read_toml(text).get(name)
     if not isinstance(table, dict):
-        raise InvalidValueError("TOML", shown, f"has no [{name}] table")
+        raise InvalidValueError("TOML", shortened(text), f"has no [{name}] table")
     if unknown := [key for key in table if key not in known]:
         allowed = f"unknown key; known: {', '.join(known)}"
         raise InvalidValueError(f"[{name}]", ", ".join(unknown), allowed)

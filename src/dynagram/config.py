@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from dynagram.data import Data, digits, load_array, local_images
+from dynagram.data._files import read_bytes
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, network_from_toml
 from dynagram.networks._checks import checked_choice, checked_integer
@@ -37,6 +38,8 @@ from dynagram.training import Posterior, Training
 _TABLES = ("network", "data", "training", "posterior")
 _FILES = ("train_x", "train_y", "test_x", "test_y")
 _NAMED = ("name", "classes", "train", "test", "seed", "folder")
+# Bytes of Python objects per byte of a file, as it is read.
+_TOML_FACTOR = 40.0
 _IMAGES = ("mnist", "svhn", "cifar10")
 
 
@@ -87,12 +90,11 @@ def read_config(path: str | Path) -> Config:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
-    if not path.is_file():
-        raise InvalidValueError("config", str(path), "no such file")
+    contents = read_bytes(path, "config", _TOML_FACTOR)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = contents.decode()
         return tomllib.loads(text), text
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError("config", str(path), f"not a TOML file: {error}") from error
 
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+# What a message shows of a value at most: whole lists of widths are no help.
+_LONGEST = 300
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
 
 class DynagramError(Exception):
     """Base of every error raised on purpose by dynagram."""
@@ -12,7 +23,7 @@ class InvalidValueError(DynagramError, ValueError):
 
     def __init__(self, argument: str, value: object, allowed: str):
         self.argument = argument
-        super().__init__(f"{argument} = {value!r}: {allowed}")
+        super().__init__(f"{argument} = {_shown(value)}: {allowed}")
 
 
 class InvalidTypeError(DynagramError, TypeError):
@@ -20,7 +31,7 @@ class InvalidTypeError(DynagramError, TypeError):
 
     def __init__(self, argument: str, value: object, allowed: str):
         self.argument = argument
-        super().__init__(f"{argument} = {value!r}: {allowed}")
+        super().__init__(f"{argument} = {_shown(value)}: {allowed}")
 
 
 class NonFiniteError(DynagramError, ArithmeticError):

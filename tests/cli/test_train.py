@@ -103,7 +103,7 @@ def test_refusals_take_one_line(complaint, config, tmp_path):
     assert "expected the number of networks" in complaint("train", config)
     assert "holds no run" in complaint("train", "--resume", tmp_path / "none")
     options = ("--resume", tmp_path / "none", "--members", 8)
-    assert "only --executor, -o and --json" in complaint("train", *options)
+    assert "only --executor, --time-limit, --trust, -o and --json" in complaint("train", *options)
     assert "must end in .npz" in complaint("train", config, "--members", 8, "-o", "out.txt")
     assert "an even number" in complaint("train", config, "--members", 65, "--pairs")
     config.write_text(TEXT.replace('"mean"', '"mse"'))

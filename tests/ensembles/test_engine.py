@@ -333,14 +333,14 @@ class Mortal(Workers):
 def test_a_worker_that_dies_costs_nothing_but_time(monkeypatch):
     expected = run_job(Numbers(), members=100)
     workers = Mortal(accidents=(3, 9))
-    monkeypatch.setattr(engine, "open_workers", lambda _: workers)
+    monkeypatch.setattr(engine, "open_workers", lambda *_: workers)
     equal(run_job(Numbers(), members=100), expected)
     assert workers.renewed == 2
 
 
 def test_the_member_that_kills_workers_is_found_and_others_are_not_blamed(monkeypatch):
     workers = Mortal(deadly=(37,))
-    monkeypatch.setattr(engine, "open_workers", lambda _: workers)
+    monkeypatch.setattr(engine, "open_workers", lambda *_: workers)
     run_chunk, calls = Numbers.run_chunk, []
 
     def remembered(self, first, size):
@@ -428,6 +428,6 @@ def test_tensors_in_chunks_are_those_measured_at_once():
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr("dynagram.ensembles.engine._executors._PATIENCE", 1)
+    monkeypatch.setattr("dynagram.ensembles.engine._dask.PATIENCE", 1)
     with pytest.raises(InvalidValueError, match="no Dask scheduler answers"):
         open_workers("tcp://127.0.0.1:9")

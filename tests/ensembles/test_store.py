@@ -5,64 +5,22 @@ import json
 import re
 import tomllib
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import zarr
 
-from dynagram._toml import write_table
 from dynagram.ensembles import open_run, resume_run, simulate
 from dynagram.ensembles._jobs import pack
 from dynagram.ensembles.engine import read_job, resume_job, run_job
-from dynagram.ensembles.initial._batches import moments_of
 from dynagram.ensembles.store import DamagedChunkError, RunError, RunStore
 from dynagram.ensembles.store._durable import Lock
-from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError, RunWarning
+from dynagram.errors import DynagramError, InvalidValueError, RunWarning
 from dynagram.networks import MLP
 from dynagram.results import _files as files_module
+from oracles.walks import DRIFT, MEMBERS, Walks, files
 
-
-@dataclass(frozen=True, eq=False)
-class Walks:
-    """A random walk per member, with drift `x`; member `bad` fails."""
-
-    kind: ClassVar[str] = "walks"
-    x: np.ndarray
-    seed: int = 1
-    chunk_members: int = 20
-    bad: int = -1
-
-    def run_chunk(self, first, size):
-        members = range(first, first + size)
-        if self.bad in members:
-            raise NonFiniteError("it fell over")
-        steps = np.array([np.random.default_rng((self.seed, m)).normal(size=4) for m in members])
-        walk = np.cumsum(steps + self.x[None, :], axis=1)
-        sums = moments_of([walk], order=2, first=first)
-        return {"walk": walk, "sign": walk[:, -1] > 0, "sums": sums}
-
-    def estimates(self, moments):
-        return {"mean": moments["sums"].mean()}
-
-    def to_toml(self):
-        names = ("seed", "chunk_members", "bad")
-        return write_table("walks", {name: getattr(self, name) for name in names})
-
-    def arrays(self):
-        return {"x": self.x}
-
-    @classmethod
-    def from_toml(cls, text, arrays):
-        return cls(x=arrays["x"], **tomllib.loads(text)["walks"])
-
-    def dims(self):
-        return dict.fromkeys(("walk", "mean", "x", "sums"), ("step",)) | {"sign": ()}
-
-
-JOB = Walks(np.array([0.5, 0.0, 0.0, 1.0]))
-MEMBERS = 90  # four chunks and a half
+JOB = Walks(DRIFT)
 
 
 @pytest.fixture
@@ -90,12 +48,6 @@ def same(found, expected):
     mine, theirs = pack(found.moments), pack(expected.moments)
     for name, array in theirs.items():
         np.testing.assert_array_equal(mine[name], array)
-
-
-def files(path):
-    """The results of a run, file by file."""
-    below = sorted(p for part in ("arrays", "chunks") for p in (path / part).rglob("*"))
-    return {str(p.relative_to(path)): p.read_bytes() for p in below if p.is_file()}
 
 
 # --- reading ----------------------------------------------------------------------------------

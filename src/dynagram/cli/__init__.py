@@ -45,6 +45,10 @@ class OneLineErrors(TyperGroup):
             code = super().main(words or ["--help"], *rest, **options)
         except DynagramError as error:
             _fail(str(error))
+        except OSError as error:  # a place that cannot be read or written, which ours are not
+            _fail(f"{error.filename or 'system'}: {error.strerror or error}")
+        except MemoryError:
+            _fail("out of memory: ask for less")
         except typer.Abort:
             sys.exit(130)
         except _ClickException as error:

@@ -9,9 +9,11 @@ import typer
 from rich.table import Column
 from rich.text import Text
 
-from dynagram.cli._options import ActivationName, Json
+from dynagram._memory import require_memory
+from dynagram.cli._options import DEEPEST, ActivationName, Json
 from dynagram.cli._output import console, narrow_table, print_json, print_list, short
 from dynagram.data import load_array
+from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.theory._advice import Advice
@@ -40,7 +42,13 @@ def advise(
     """
     from dynagram.theory._advice import advise as find_advice
 
+    if depth > DEEPEST:
+        raise InvalidValueError("--depth", depth, f"at most {DEEPEST}")
     x = None if data is None else load_array(data, "--data")
+    # Without data there is one input of as many components; with them their kernels are kept.
+    samples = 1 if x is None else len(x)
+    require_memory("--width", width, 64.0 * width, "a layer is too wide")
+    require_memory("--data", samples, 8.0 * 8 * depth * samples**2, "give fewer inputs")
     # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
     inputs = width if x is None else None
     advice = find_advice(

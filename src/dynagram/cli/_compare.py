@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dynagram.cli._options import Json
+from dynagram.cli._options import Json, Trust
 from dynagram.cli._output import console, print_json, print_list
 from dynagram.errors import InvalidValueError
 
@@ -22,6 +22,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="A .npz file of predict, simulate or train.")],
     second: Annotated[Path, typer.Argument(help="Another one, of the same network and inputs.")],
     limit: Annotated[float, typer.Option(help="Largest |z| that counts as agreement.")] = 4.0,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
 ) -> None:
     """Compare two files entry by entry: z = (second − first)/error, errors of both combined.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.activations import Activation, activation
+from dynagram.cli._options import DEEPEST
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.report.prose._initialisation import FRAMEWORK_NOTES
@@ -23,8 +24,6 @@ from dynagram.theory.criticality import (
     renormalised_weight_variance,
     single_input,
 )
-
-DEEPEST = 100_000  # a few seconds of work
 
 
 @dataclass(frozen=True)

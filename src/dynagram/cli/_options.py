@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 else:
     MLP = object  # imported when a command runs, so that --help stays quick
 
+# What may be said of a run that is continued: nothing that would change it.
+WITH_RESUME = "--executor, --time-limit, --trust, -o and --json"
+DEEPEST = 100_000  # layers: a few seconds of work
+
 Inputs = Annotated[Path, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")]
 Widths = Annotated[str, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
 ActivationName = Annotated[
@@ -64,6 +68,27 @@ ChunkMembers = Annotated[
 UntilError = Annotated[
     float | None,
     typer.Option("--until-error", help="Go on until the worst relative standard error is this."),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option("--time-limit", help="Seconds a chunk may take on a worker of process:N or Dask."),
+]
+
+
+def _trust(names: list[str] | None) -> list[str] | None:
+    from dynagram._trust import trust
+
+    trust(*(names or ()))
+    return names
+
+
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        help="package.module:function that the file may name: code in it is not run otherwise.",
+        callback=_trust,
+    ),
 ]
 Members = Annotated[int, typer.Option("--members", help="Networks in the ensemble.")]
 

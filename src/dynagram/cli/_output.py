@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 import time
 import warnings
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -165,12 +167,14 @@ def telling_warnings() -> Iterator[None]:
 
 @contextmanager
 def continuable(folder: Path | None, command: str) -> Iterator[None]:
-    """When Ctrl-C ends a run that is kept in `folder`, say how to go on."""
+    """When a signal ends a run that is kept in `folder`, say how to go on."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if folder is not None and folder.exists():
             tell(f"`dynagram {command} --resume {folder}` continues this run")
+        if error.args and error.args[0] != signal.SIGINT:  # ended by SIGTERM or SIGHUP
+            raise typer.Exit(128 + error.args[0]) from error
         raise
 
 

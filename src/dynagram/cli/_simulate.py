@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dynagram.cli._options import (
+    WITH_RESUME,
     BiasRate,
     BiasVariance,
     ChunkMembers,
@@ -18,6 +19,8 @@ from dynagram.cli._options import (
     Run,
     Skip,
     Tensors,
+    TimeLimit,
+    Trust,
     UntilError,
     WeightRate,
     WeightVariance,
@@ -62,6 +65,8 @@ def simulate(
     executor: ExecutorName = None,
     chunk: ChunkMembers = None,
     until_error: UntilError = None,
+    time_limit: TimeLimit = None,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
 ) -> None:
     """Draw networks and measure their tensors, with standard errors.
@@ -80,11 +85,13 @@ def simulate(
         usual = (lambda_b, lambda_w, skip, tensors, seed, sampler)
         same = usual == ("1", "1", "0", _TENSORS, 0, "auto")
         if not same or any(value is not None for value in given):
-            allowed = "has all its options in its folder; only --executor, -o and --json go with it"
+            allowed = f"has all its options in its folder; only {WITH_RESUME} go with it"
             raise InvalidValueError("--resume", str(resume), allowed)
     with continuable(folder, "simulate"), telling_warnings(), progress_bar("measuring") as bar:
         if resume is not None:
-            result = ensembles.resume_run(resume, executor=executor, progress=bar)
+            result = ensembles.resume_run(
+                resume, executor=executor, time_limit=time_limit, progress=bar
+            )
         else:
             if inputs is None or widths is None or activation is None:
                 named = {"--inputs": inputs, "--widths": widths, "--activation": activation}
@@ -101,6 +108,7 @@ def simulate(
                 run=run,
                 executor=executor,
                 chunk_members=chunk,
+                time_limit=time_limit,
                 progress=bar,
             )
     for member in result.about.get("failed", ()):

@@ -8,12 +8,15 @@ from typing import Annotated
 import typer
 
 from dynagram.cli._options import (
+    WITH_RESUME,
     ChunkMembers,
     ExecutorName,
     Json,
     Output,
     Resume,
     Run,
+    TimeLimit,
+    Trust,
     check_archive_path,
 )
 from dynagram.cli._output import continuable, progress_bar, show_result, telling_warnings
@@ -33,6 +36,8 @@ def train(
     ] = False,
     seed: Annotated[int, typer.Option(help="Of the ensemble.")] = 0,
     chunk: ChunkMembers = None,
+    time_limit: TimeLimit = None,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -49,12 +54,14 @@ def train(
     check_archive_path(output)
     given = (config, members, run, chunk)
     if resume is not None and (given != (None,) * 4 or pairs or seed):
-        allowed = "has all its options in its folder; only --executor, -o and --json go with it"
+        allowed = f"has all its options in its folder; only {WITH_RESUME} go with it"
         raise InvalidValueError("--resume", str(resume), allowed)
     folder = run if resume is None else resume
     with continuable(folder, "train"), telling_warnings(), progress_bar("training") as bar:
         if resume is not None:
-            outputs = ensembles.resume_run(resume, executor=executor, progress=bar)
+            outputs = ensembles.resume_run(
+                resume, executor=executor, time_limit=time_limit, progress=bar
+            )
         elif config is None:
             raise InvalidValueError("CONFIG", None, "needed, unless --resume is given")
         else:
@@ -71,6 +78,7 @@ def train(
                 run=run,
                 executor=executor,
                 chunk_members=chunk,
+                time_limit=time_limit,
                 progress=bar,
             )
     show_result(outputs, output, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynagram.cli._options import Json
+from dynagram.cli._options import Json, Trust
 from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def train_predict(
         Path | None,
         typer.Option(help="Folder that keeps the trained networks: the same command continues."),
     ] = None,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
 ) -> None:
     """Predict mean and spread of trained outputs at infinite width and to order 1/n.

@@ -1,20 +1,44 @@
 """The one reader of files of numbers, .npz, .npy and text; nothing is unpickled.
 
 A file that is truncated, foreign, empty or of another type is refused in one line that names it.
+So is one that does not fit into memory, before it is read: by its size, by the sizes that an
+archive declares for its members, and by the shape that an array declares.
 """
 
 from __future__ import annotations
 
 import io
+import math
+import tokenize
+import warnings
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
+from dynagram._memory import require_memory
 from dynagram.data._data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 _TEST = ("x_test", "y_test")
+# Archives beyond this many bytes may not expand to more than so many times their size.
+EXPANDED, EXPANSION = 2**31, 100
+# Bytes of Python objects per byte of a text of numbers, as it is read.
+_TEXT_FACTOR = 40
+# The longest header of an array that is read; a thousand axes would fit.
+_HEADER = 10_000
+_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+# What NumPy raises about bytes that are no array: its header is parsed as a Python literal.
+_NO_ARRAY = (
+    ValueError, TypeError, KeyError, SyntaxError, tokenize.TokenError, EOFError, OverflowError,
+    RecursionError, MemoryError,
+)  # fmt: skip
+_NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError)
 
 
 def load_array(path: str | Path, name: str = "file") -> np.ndarray:
@@ -34,7 +58,7 @@ def load_array(path: str | Path, name: str = "file") -> np.ndarray:
     ...     load_array(Path(folder) / "loss.csv").tolist()
     [[0.0, 1.5], [10.0, 0.5]]
     """
-    contents = _read(path, name)
+    contents = read_bytes(path, name)
     if contents.startswith(_ZIP):
         raise InvalidValueError(name, str(path), "expected one array (.npy), not an archive")
     if contents.startswith(_NPY):
@@ -62,18 +86,55 @@ def load_arrays(path: str | Path, name: str = "file") -> dict[str, np.ndarray]:
     ...     list(load_arrays(Path(folder) / "net.npz"))
     ['W']
     """
-    contents = _read(path, name)
+    contents = read_bytes(path, name)
     allowed = "not an archive of arrays saved with numpy.savez"
     if not contents.startswith(_ZIP):
         raise InvalidValueError(name, str(path), allowed)
     try:
-        with np.load(io.BytesIO(contents), allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-    except Exception as error:  # whatever the bytes provoke, the file is not usable
+        with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+            check_expansion(archive, len(contents), path, name)
+            members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            arrays = {}
+            for key, entry in members.items():
+                with archive.open(entry) as file:
+                    if not file.read(len(_NPY)) == _NPY:
+                        raise InvalidValueError(name, str(path), f"{key} in it is no array")
+                    file.seek(0)
+                    arrays[key] = _read_array(file, entry.file_size)  # pyright: ignore[reportArgumentType]
+    except InvalidValueError:
+        raise
+    except (*_NO_ARRAY, *_NO_ARCHIVE) as error:
         raise InvalidValueError(name, str(path), allowed) from error
-    if strange := [key for key, values in arrays.items() if not isinstance(values, np.ndarray)]:
-        raise InvalidValueError(name, str(path), f"{', '.join(strange)} in it is no array")
     return arrays
+
+
+def check_expansion(archive: zipfile.ZipFile, size: int, path: str | Path, name: str) -> None:
+    """Refuse an archive of `size` bytes whose members are too large, by what it says of them."""
+    expanded = sum(entry.file_size for entry in archive.infolist())
+    require_memory(name, str(path), 2.0 * expanded, "it cannot be read here")
+    if expanded > max(EXPANDED, EXPANSION * size):
+        allowed = f"{size} bytes would expand to {expanded}: save it without compression"
+        raise InvalidValueError(name, str(path), allowed)
+
+
+def _read_array(file: io.BufferedIOBase, size: int) -> np.ndarray:
+    """An array in NumPy's own format; raises one of `_NO_ARRAY` where it is none.
+
+    `size` bytes are there, its header among them: what declares to be larger is not begun.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _READERS:
+        raise ValueError(f"version {version} of the format")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # headers that Python 2 wrote are fine
+        shape, in_columns, dtype = _READERS[version](file, max_header_size=_HEADER)
+    if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None:
+        raise ValueError(f"an array of {dtype}")
+    needed = math.prod(shape) * dtype.itemsize
+    if needed > size or any(length < 0 for length in shape) or len(shape) > 32:
+        raise ValueError(f"the shape {shape} is declared for {size} bytes")
+    values = np.frombuffer(file.read(needed), dtype)
+    return values.reshape(shape, order="F" if in_columns else "C").copy()
 
 
 def load_data(path: str | Path, name: str = "data", *, outputs: int | None = None) -> Data:
@@ -129,12 +190,24 @@ def _as_integers(labels: np.ndarray) -> np.ndarray:
     return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
 
 
-def _read(path: str | Path, name: str) -> bytes:
-    path = Path(path)
-    if not path.is_file():
-        raise InvalidValueError(name, str(path), "no such file")
+def check_file(path: str | Path, name: str, factor: float | int) -> None:
+    """Refuse what is no file, or does not fit into memory `factor` times."""
     try:
-        contents = path.read_bytes()
+        if not Path(path).is_file():
+            raise InvalidValueError(name, str(path), "no such file")
+        size = Path(path).stat().st_size
+    except (OSError, ValueError) as error:  # names too long, or with a null byte
+        if isinstance(error, InvalidValueError):
+            raise
+        raise InvalidValueError(name, str(path), f"cannot be read: {error}") from error
+    require_memory(name, str(path), factor * size, "it cannot be read here")
+
+
+def read_bytes(path: str | Path, name: str, factor: float | int = 2.0) -> bytes:
+    """The contents of a file that fits into memory `factor` times; not empty."""
+    check_file(path, name, factor)
+    try:
+        contents = Path(path).read_bytes()
     except OSError as error:
         raise InvalidValueError(name, str(path), f"cannot be read: {error.strerror}") from error
     if not contents:
@@ -144,14 +217,15 @@ def _read(path: str | Path, name: str) -> bytes:
 
 def _array_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
     try:
-        return np.load(io.BytesIO(contents), allow_pickle=False)
-    except Exception as error:  # whatever the bytes provoke, the file is not usable
+        return _read_array(io.BytesIO(contents), len(contents))
+    except _NO_ARRAY as error:
         allowed = "not an array of numbers saved with numpy.save"
         raise InvalidValueError(name, str(path), allowed) from error
 
 
 def _table_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
     """A text of numbers as (rows, columns)."""
+    require_memory(name, str(path), _TEXT_FACTOR * len(contents), "save it with numpy.save")
     try:
         lines = contents.decode().replace(",", " ").splitlines()
         rows = [line.split() for line in lines if line.strip()]

@@ -6,6 +6,9 @@ Nothing is downloaded and nothing is unpickled: CIFAR-10 is read in its binary v
 from __future__ import annotations
 
 import gzip
+import io
+import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +17,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dynagram.data._data import Data
+from dynagram.data._files import EXPANDED, EXPANSION, read_bytes
 from dynagram.errors import InvalidValueError, MissingExtraError
+
+# What readers of images raise about files that are none.
+_NO_IMAGES = (
+    ValueError, TypeError, KeyError, IndexError, EOFError, OSError, MemoryError, OverflowError,
+    NotImplementedError, zlib.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +168,13 @@ def local_images(name: str, folder: str | Path) -> Dataset:
     folder = Path(folder)
     if not folder.is_dir():
         raise InvalidValueError("folder", str(folder), "no such folder")
-    images, labels = readers[name](folder)
+    try:
+        images, labels = readers[name](folder)
+    except InvalidValueError:
+        raise
+    except _NO_IMAGES as error:
+        reason = " ".join(str(error).split())
+        raise InvalidValueError("folder", str(folder), f"cannot be read: {reason}") from error
     x = images.reshape(len(images), -1).astype(np.float64)
     if len(x) != len(labels):
         raise InvalidValueError("folder", str(folder), f"{len(x)} images, {len(labels)} labels")
@@ -172,28 +188,40 @@ def _mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def _idx(folder: Path, stem: str) -> np.ndarray:
     """An array in the IDX format: two zero bytes, the type, the rank, big-endian sizes, bytes."""
     path = _found(folder, stem, stem + ".gz")
-    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    raw = read_bytes(path, "file")
+    if path.suffix == ".gz":
+        largest = max(EXPANDED, EXPANSION * len(raw))
+        with gzip.open(io.BytesIO(raw)) as file:
+            raw = file.read(largest + 1)
+        if len(raw) > largest:
+            raise InvalidValueError("file", str(path), f"expands to more than {largest} bytes")
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise InvalidValueError("file", str(path), "not an IDX file of bytes")
     rank = raw[3]
     shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", count=rank, offset=4))
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * rank)
-    if values.size != np.prod(shape):
+    if values.size != math.prod(shape):
         raise InvalidValueError("file", str(path), f"{shape} announced, {values.size} bytes found")
     return values.reshape(shape)
 
 
 def _svhn(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
-    contents = loadmat(_found(folder, "train_32x32.mat"))
+    path = _found(folder, "train_32x32.mat")
+    try:
+        contents = loadmat(io.BytesIO(read_bytes(path, "file")), variable_names=("X", "y"))
+    except MatReadError as error:
+        raise InvalidValueError("file", str(path), f"not a MATLAB file: {error}") from error
     # The publishers store the digit 0 as label 10 and the images along the last axis.
     return np.moveaxis(contents["X"], -1, 0), contents["y"].ravel() % 10
 
 
 def _cifar10(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     batches = [_found(folder, f"data_batch_{number}.bin") for number in range(1, 6)]
-    rows = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in batches])
+    parts = [np.frombuffer(read_bytes(path, "file"), np.uint8) for path in batches]
+    rows = np.concatenate([part.reshape(-1, 3073) for part in parts])
     return rows[:, 1:], rows[:, 0]
 
 

@@ -23,7 +23,8 @@ def open_run(folder: str | Path) -> Tensors | Outputs:
     Every chunk is checked against its checksums first, and `RunError` names one that is damaged.
     Of a run that is not finished these are the members up to the first chunk that is missing, and
     `about["complete"]` is False. Arrays with one entry per member are read from disk when they are
-    used; any Zarr library reads them too, from `folder/arrays`.
+    used; any Zarr library reads them too, from `folder/arrays`. Code that the folder names, such as
+    an activation "module:function", is imported only if you named it: see `dynagram.trust`.
 
     **Arguments:**
 
@@ -41,14 +42,15 @@ def open_run(folder: str | Path) -> Tensors | Outputs:
     >>> bool(np.all(first["V"] == again["V"])), again.members, again.about["complete"]
     (True, 1000, True)
     """
-    store = RunStore.open(Path(folder))
-    return _job_of(store).result(read_job(folder))
+    outcome = read_job(folder)
+    return _job_of(outcome).result(outcome)
 
 
 def resume_run(
     folder: str | Path,
     *,
     executor: Executor | str | None = None,
+    time_limit: float | int | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Tensors | Outputs:
     """Continue a stored run from its folder alone, computing chunks that are missing or damaged.
@@ -59,7 +61,7 @@ def resume_run(
     **Arguments:**
 
     - `folder`: what was given as `run`.
-    - `executor`, `progress`: as for `simulate`.
+    - `executor`, `time_limit`, `progress`: as for `simulate`.
 
     **Returns:** `Tensors` or `Outputs`. A `RunWarning` tells of damaged chunks that were computed
     again, and of other versions of dynagram or jax than those the run was begun with.
@@ -74,8 +76,8 @@ def resume_run(
     >>> bool(np.all(first["V"] == again["V"]))
     True
     """
-    job = _job_of(RunStore.open(Path(folder)))
-    return finish(job, resume_job(folder, executor=executor, progress=progress))
+    outcome = resume_job(folder, executor=executor, time_limit=time_limit, progress=progress)
+    return finish(_job_of(outcome), outcome)
 
 
 def check_resumable(run: str | Path | None, *, resume: bool) -> None:
@@ -91,8 +93,7 @@ def finish(job: ResultJob, outcome: Outcome) -> Any:
     return job.result(outcome)
 
 
-def _job_of(store: RunStore) -> ResultJob:
+def _job_of(outcome: Outcome) -> ResultJob:
     """The job of a run; jobs of one's own, which have no kind, are refused by the store."""
-    job = store.job()
-    assert isinstance(job, ResultJob)  # all kinds that the store knows are
-    return job
+    assert isinstance(outcome.job, ResultJob)  # all kinds that the store knows are
+    return outcome.job

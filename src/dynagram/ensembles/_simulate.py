@@ -33,6 +33,7 @@ def simulate(
     resume: bool = False,
     executor: Executor | str | None = None,
     chunk_members: int | None = None,
+    time_limit: float | int | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Tensors:
     """Draw networks and measure their tensors on the rows of `x`, with standard errors.
@@ -61,6 +62,8 @@ def simulate(
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `chunk_members`: networks per chunk; by default about a second of work.
+    - `time_limit`: seconds that a chunk may take on a worker of "process:N" or Dask; one that takes
+        longer is ended, and the members at fault are found and left out.
     - `progress`: called with a `Progress` after every chunk.
 
     **Returns:** `Tensors` of order "measured"; bit-identical on every executor, resumed or not.
@@ -95,6 +98,7 @@ def simulate(
         until_error=until_error,
         # A member that fails is left out of a long run, and is an error at once in a short one.
         failures=0 if run is None else 100,
+        time_limit=time_limit,
         progress=progress,
     )
     return finish(job, outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from dynagram._memory import require_memory
 from dynagram.ensembles._runs import check_resumable, finish
 from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
@@ -51,6 +53,7 @@ def train(
     tolerance: Real = 1e-6,
     max_steps: Whole | None = None,
     chunk_members: Whole | None = None,
+    time_limit: Real | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Outputs:
     """Train `members` networks and measure their outputs: means, spreads, covariances, with errors.
@@ -95,6 +98,8 @@ def train(
     - `tolerance`, `max_steps`: of training to the end; for gradient flow `max_steps` limits the
         steps of the solver, always.
     - `chunk_members`: networks computed at a time; changes nothing but memory and rounding.
+    - `time_limit`: seconds that a chunk may take on a worker of "process:N" or Dask; one that takes
+        longer is ended, and the members at fault are found and left out.
     - `progress`: called with a `Progress` after every chunk.
 
     **Returns:** `Outputs` of order "measured": statistics of the outputs at the recorded moments,
@@ -132,8 +137,11 @@ def train(
     if chunk_members is None and members is not None:
         # Chunks of equal size, the last one too.
         size = -(-members // -(-members // job.chunk_members))
-        size += pairs * (size % 2)
-        job = TrainingJob(network, data, how, **job_options, chunk_members=size)  # pyright: ignore
+        job = job.in_chunks(size + pairs * (size % 2))
+    if members is not None and run is None and job.keep_members and not pairs:
+        numbers = sum(math.prod(shape) for shape in job.shapes.values())
+        remedy = "give a run folder, or keep_members=False"
+        require_memory("members", members, 16.0 * members * numbers, remedy)
     outcome = run_job(
         job,
         folder=run,
@@ -141,6 +149,7 @@ def train(
         members=members,
         executor=executor,
         until_error=until_error,
+        time_limit=time_limit,
         progress=progress,
     )
     return finish(job, outcome)

@@ -162,11 +162,6 @@ def collapsed(values: tuple[float, ...]) -> str:
     return repr(values[0]) if len(set(values)) == 1 else repr(list(values))
 
 
-def shortened(text: str) -> str:
-    """At most 60 characters of `text`, for messages."""
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
 def checked_integer(name: str, value: object, smallest: int, largest: int = 2**31 - 1) -> int:
     """`value` as an int from `smallest` to `largest`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):

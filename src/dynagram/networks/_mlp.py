@@ -24,6 +24,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dynagram._toml import read_table
+from dynagram._trust import check_trusted
 from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import (
@@ -220,9 +221,10 @@ class Architecture:
 
     @classmethod
     def from_toml(cls, text: str) -> Architecture:
-        """Read a `[network]` table without an initialisation."""
+        """Read a `[network]` table without an initialisation; code it names must be trusted."""
         known = ["kind", "widths", "activation", "lambda_b", "lambda_W", "skip"]
         table = read_table(text, "network", known, required=known[1:3])
+        check_trusted("activation", table["activation"])
         table.pop("kind", None)
         return cls(**table)
 
@@ -375,11 +377,14 @@ class MLP(Architecture):
     def from_toml(cls, text: str) -> MLP:
         """Read the `[network]` table of a TOML text; other tables are left to others.
 
+        An activation "module:function" is imported only if the user named it: see `trust`.
+
         >>> MLP.from_toml('[network]\\nwidths = [2, 1]\\nactivation = "relu"\\nC_b = 0\\nC_W = 2')
         MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
         """
         known = ["kind", *_REQUIRED, "lambda_b", "lambda_W", "skip"]
         table = read_table(text, "network", known, required=_REQUIRED)
+        check_trusted("activation", table["activation"])
         table.pop("kind", None)
         return cls(**table)
 

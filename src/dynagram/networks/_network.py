@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._toml import read_toml
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks._chain import Chain
@@ -97,11 +97,8 @@ def network_from_toml(text: str) -> Any:
     >>> network_from_toml('[network]\\nwidths = [2, 1]\\nactivation = "relu"\\nC_b = 0\\nC_W = 2')
     MLP((2, 1), 'relu', C_b=0.0, C_W=2.0, lambda_b=1.0, lambda_W=1.0)
     """
-    try:
-        table = tomllib.loads(text).get("network")
-    except tomllib.TOMLDecodeError:
-        table = None  # the reader of the class says what is wrong
+    table = read_toml(text).get("network")
     kind = table.get("kind", "mlp") if isinstance(table, dict) else "mlp"
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidValueError("[network] kind", kind, f"expected one of {', '.join(_KINDS)}")
     return _KINDS[kind].from_toml(text)

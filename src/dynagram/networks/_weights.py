@@ -154,10 +154,10 @@ def _check(name: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _natural(name: str) -> list[tuple[int, str | int]]:
-    """Sorts layer10 behind layer9."""
-    parts = re.split(r"(\d+)", name)
-    return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts layer10 behind layer9: of two numbers the longer is larger, however long."""
+    digits = (part.lstrip("0") for part in re.split(r"(\d+)", name))
+    return [(len(part) if part.isdigit() else 0, part) for part in digits]
 
 
 # --- order ------------------------------------------------------------------------------------

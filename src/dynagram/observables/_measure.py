@@ -16,6 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from dynagram._memory import require_memory
 from dynagram._precision import float64
 from dynagram.data import Data
 from dynagram.errors import NonFiniteError
@@ -68,6 +69,7 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
     model, samples = model.in_float64(), len(data.x)
     check_differentiable(model.network, 1, "the gradient of the loss")
     data.check(model.network)
+    _check_memory(model, samples + len(data.test_x))
     kind = _choose_loss(data, loss)
     is_fitted = np.ones(samples, dtype=bool)
     if data.test_y is None:
@@ -89,6 +91,15 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         samples=samples,
         notes=model.notes,
     )
+
+
+def _check_memory(model: Model, samples: int) -> None:
+    """Two factors per layer of features, at most square, and the weights with their gradients."""
+    sizes = [1 + n + model.network.output_size for n in model.network.widths]
+    factors = sum(2 * min(samples, size) * size for size in sizes)
+    factors += max(2 * (min(samples, size) + _LARGEST_BATCH) * size for size in sizes)
+    needed = 8.0 * (factors + 4 * model.network.number_of_parameters)
+    require_memory("widths", model.network.widths, needed, "measure fewer samples or inputs")
 
 
 def _choose_loss(data: Data, loss: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynagram._toml import read_toml
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Layer, network_from_toml
 from dynagram.results._estimate import Estimate
@@ -96,5 +96,5 @@ def _read_outputs(
 
 def _read_network(text: str) -> Architecture:
     """The specification of a network, or the architecture of weights that were given."""
-    given = tomllib.loads(text)["network"].get("kind") == "architecture"
+    given = read_toml(text)["network"].get("kind") == "architecture"
     return Architecture.from_toml(text) if given else network_from_toml(text)

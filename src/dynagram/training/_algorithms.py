@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dynagram._trust import check_trusted, import_function
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import checked_number
 
@@ -119,20 +119,6 @@ Algorithm = GradientDescent | GradientFlow | TwoStep | Optax
 ALGORITHMS = ("gd", "flow", "two-step", "momentum", "adam", "module:function")
 
 
-def import_function(name: str, path: str) -> Callable[..., Any]:
-    """The function that "module:function" means; `name` is the argument blamed when it fails."""
-    module, _, attribute = path.partition(":")
-    try:
-        target: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidValueError(name, path, f"cannot be imported: {error}") from error
-    if not callable(target):
-        raise InvalidTypeError(name, path, "is not callable")
-    return target
-
-
 def algorithm_of_table(name: object, eta: object, options: object) -> Algorithm:
     """The algorithm of a TOML table."""
     if not isinstance(name, str):
@@ -156,6 +142,7 @@ def algorithm_of_table(name: object, eta: object, options: object) -> Algorithm:
         return GradientDescent(eta)  # pyright: ignore[reportArgumentType]
     if name not in ALGORITHMS[3:5] and ":" not in name:
         raise InvalidValueError("algorithm", name, f"expected one of {', '.join(ALGORITHMS)}")
+    check_trusted("algorithm", name)
     return Optax(name, eta, **dict(options))  # pyright: ignore[reportArgumentType]
 
 

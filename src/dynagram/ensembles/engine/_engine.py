@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from dynagram.ensembles.store._members import StoredMembers
 from dynagram.ensembles.store._records import DamagedChunkError
 from dynagram.ensembles.store._specification import changed_versions
 from dynagram.ensembles.store._store import RunStore
-from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError
 
 
 def run_job(
@@ -41,6 +42,7 @@ def run_job(
     until_error: float | None = None,
     retries: int = 2,
     failures: int = 100,
+    time_limit: float | int | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Outcome:
     """Compute the members 0, …, `members` − 1 of a job, in chunks of `job.chunk_members`.
@@ -64,20 +66,23 @@ def run_job(
         not do it, `AccuracyError` says so.
     - `retries`: how often a chunk that fails is tried again.
     - `failures`: how many members may fail; with 0 the first error is raised.
+    - `time_limit`: seconds that a chunk may take on a worker, which is ended when it takes longer;
+        the chunk is then halved until the members at fault are found. By default as long as it
+        takes. A worker process that shows no sign of life for a minute is ended in any case.
     - `progress`: called with a `Progress` after every chunk.
 
     **Returns:** an `Outcome`: estimates, arrays by member, failures.
     """
-    check_executor(executor)
+    check_executor(executor, time_limit)
     _check_request(members, until_error, retries, failures)
-    goal = Goal(job, members, until_error)
+    goal, how = Goal(job, members, until_error), _How(executor, retries, failures, time_limit)
     with contextlib.ExitStack() as stack:
         store = None
         if folder is not None:
             opened = _continue if resume and RunStore.is_run(Path(folder)) else RunStore.create
             request = {"members": members, "until_error": until_error}
             store = stack.enter_context(opened(Path(folder), job, **request))
-        return _run(goal, store, executor, retries, failures, progress)
+        return _run(goal, store, how, progress)
 
 
 @contextlib.contextmanager
@@ -97,6 +102,7 @@ def resume_job(
     executor: Executor | str | None = None,
     retries: int = 2,
     failures: int = 100,
+    time_limit: float | int | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> Outcome:
     """Continue a stored run, computing the chunks that are missing or damaged; see `run_job`.
@@ -108,16 +114,16 @@ def resume_job(
 
     - `folder`: of the run.
     - `job_class`: needed for jobs of your own.
-    - `executor`, `retries`, `failures`, `progress`: as for `run_job`.
+    - `executor`, `retries`, `failures`, `time_limit`, `progress`: as for `run_job`.
 
     **Returns:** an `Outcome`.
     """
-    check_executor(executor)
+    check_executor(executor, time_limit)
     store = RunStore.open(Path(folder))
     with store.locked():
         goal = _goal_of(store, job_class)
         _check_request(goal.members, goal.until_error, retries, failures)
-        return _run(goal, store, executor, retries, failures, progress)
+        return _run(goal, store, _How(executor, retries, failures, time_limit), progress)
 
 
 def read_job(folder: str | Path, *, job_class: JobClass | None = None) -> Outcome:
@@ -136,7 +142,8 @@ def read_job(folder: str | Path, *, job_class: JobClass | None = None) -> Outcom
         if number != chunk:
             break
         record, packed = store.load(chunk)
-        combined.add(record.size, packed, record.failed)
+        with _from_the_store(store, chunk):
+            combined.add(record.size, packed, record.failed)
     if combined.members == 0:
         raise RunError(f"{folder} holds no finished chunk yet")
     return _outcome(combined, store, complete=store.is_complete(combined.members))
@@ -165,44 +172,70 @@ def _check_request(
         raise InvalidValueError("until_error", until_error, "expected a fraction, such as 1e-3")
 
 
+class _How(NamedTuple):
+    """How chunks are computed."""
+
+    executor: object
+    retries: int
+    failures: int
+    time_limit: float | int | None
+
+
 def _run(
     goal: Goal,
     store: RunStore | None,
-    executor: object,
-    retries: int,
-    failures: int,
+    how: _How,
     report: Callable[[Progress], object] | None,
 ) -> Outcome:
     combined = Combined(goal, keep_arrays=store is None)
     recomputed: list[int] = []
-    state, reason = "stopped", None
-    try:
-        chunks = _chunks(goal, store, executor, retries, failures, recomputed)
-        # Closing stops the workers at once.
-        with interrupts() as raise_lost_interrupt, contextlib.closing(chunks):
-            for size, packed, failed in chunks:
-                raise_lost_interrupt()
-                combined.add(size, packed, failed)
-                progress = combined.progress()
-                if report is not None:
-                    report(progress)
-                if store is not None:
-                    _write_status(store, combined, "running", None)
-                if combined.finished(progress):
-                    break
-        if store is not None:
-            store.drop_after(combined.chunks - 1, combined.members)
-        state = "complete"
-    except KeyboardInterrupt:
-        state = "interrupted"
-        raise
-    except Exception as error:
-        reason = str(error)
-        raise
-    finally:
+
+    def write_status(state: str, reason: str | None = None) -> None:
         if store is not None:
             _write_status(store, combined, state, reason)
+
+    with interrupts(lambda: write_status("interrupted")) as raise_lost_interrupt:
+        state, reason = "stopped", None
+        try:
+            chunks = _chunks(goal, store, how, recomputed, raise_lost_interrupt)
+            with contextlib.closing(chunks):  # which stops the workers at once
+                for size, packed, failed in chunks:
+                    raise_lost_interrupt()
+                    with _from_the_store(store, combined.chunks):
+                        combined.add(size, packed, failed)
+                    progress = combined.progress()
+                    if report is not None:
+                        report(progress)
+                    write_status("running")
+                    if combined.finished(progress):
+                        break
+            if store is not None:
+                store.drop_after(combined.chunks - 1, combined.members)
+            state = "complete"
+        except KeyboardInterrupt:
+            state = "interrupted"
+            raise
+        except Exception as error:
+            reason = str(error)
+            raise
+        finally:
+            write_status(state, reason)
     return _outcome(combined, store, recomputed=tuple(recomputed))
+
+
+@contextlib.contextmanager
+def _from_the_store(store: RunStore | None, chunk: int | None = None) -> Iterator[None]:
+    """Numbers that match their checksums may still be no results of this job, but forged."""
+    try:
+        yield
+    except DynagramError:
+        raise
+    except (KeyError, ValueError, IndexError, TypeError) as error:
+        if store is None:
+            raise
+        which = "its chunks" if chunk is None else f"chunk {chunk}"
+        what = f"{which} of {store.folder} hold no results of this job: {error!r}"
+        raise RunError(f"{what}; compute the run again in another folder") from error
 
 
 def _outcome(
@@ -213,7 +246,8 @@ def _outcome(
     complete: bool = True,
 ) -> Outcome:
     job, notes = combined.goal.job, [] if store is None else changed_versions(store.run)
-    estimates = job.estimates(combined.moments) if combined.moments else {}
+    with _from_the_store(store):
+        estimates = job.estimates(combined.moments) if combined.moments else {}
     if recomputed:
         notes.append(f"computed again, because damaged: chunks {', '.join(map(str, recomputed))}")
     if store is None:
@@ -221,6 +255,7 @@ def _outcome(
     else:
         arrays = StoredMembers(store, combined.chunks, combined.members)
     return Outcome(
+        job=job,
         members=combined.members,
         estimates=estimates,
         arrays=arrays,
@@ -237,10 +272,9 @@ def _outcome(
 def _chunks(
     goal: Goal,
     store: RunStore | None,
-    executor: object,
-    retries: int,
-    failures: int,
+    how: _How,
     recomputed: list[int],
+    awake: Callable[[], None],
 ) -> Generator[tuple[int, Packed, tuple[FailedMember, ...]], None, None]:
     """All chunks in order, from the store or computed and then stored; (size, arrays, failed)."""
     stored = set() if store is None else set(store.chunks())
@@ -264,11 +298,12 @@ def _chunks(
                     yield size, packed, record.failed
                     continue
             if schedule is None:
-                schedule = Schedule(goal.job, goal.span, retries=retries, failures=failures)
-                stack.enter_context(schedule.running(open_workers(executor)))
+                schedule = Schedule(goal.job, goal.span, retries=how.retries, failures=how.failures)
+                workers = open_workers(how.executor, how.time_limit)
+                stack.enter_context(schedule.running(workers))
                 later = range(chunk + 1, goal.chunks)
                 schedule.plan(itertools.chain([chunk], (n for n in later if n not in stored)))
-            done = schedule.result(chunk, write)
+            done = schedule.result(chunk, write, awake)
             yield size, done.packed, done.failed
 
 

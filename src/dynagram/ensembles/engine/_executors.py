@@ -7,36 +7,62 @@ with plain arguments: texts, arrays and integers.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynagram._trust import trust, trusted
 from dynagram.ensembles._jobs import Job, Packed, import_job, job_path, pack
+from dynagram.ensembles.engine._heartbeats import Heartbeats, start_beating
 from dynagram.ensembles.store._durable import RunError
-from dynagram.errors import InvalidTypeError, InvalidValueError, MissingExtraError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 
 _ALLOWED = "expected process:N, dask, dask:N, tcp://host:port or a concurrent.futures.Executor"
 _PATTERNS = (r"process:[1-9]\d{0,3}", r"dask(:[1-9]\d{0,3})?", r"(tcp|tls)://\S+")
-# Seconds to wait for a scheduler to answer.
-_PATIENCE = 10
 
 
 # --- what runs in a worker --------------------------------------------------------------------
 
 
-def work(path: str, spec: str, arrays: Mapping[str, np.ndarray], first: int, size: int) -> Packed:
+def work(sent: Sent, first: int, size: int) -> Packed:
     """Make the job of a specification and run one chunk of it; called in worker processes."""
-    return pack(_remembered(path, spec, arrays).run_chunk(first, size))
+    with _limited(sent.limit):
+        trust(*sent.trusted)
+        return pack(_remembered(sent.path, sent.spec, sent.arrays).run_chunk(first, size))
+
+
+class Sent(NamedTuple):
+    """What travels to a worker: a job, the code its user trusts, the seconds a chunk may take."""
+
+    path: str
+    spec: str
+    arrays: Mapping[str, np.ndarray]
+    trusted: tuple[str, ...]
+    limit: float | int | None
+
+
+@contextlib.contextmanager
+def _limited(seconds: float | int | None) -> Iterator[None]:
+    """A process that takes longer is ended: nothing else stops a computation from outside."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 _memory: dict[tuple[str, str], tuple[dict[str, np.ndarray], Job]] = {}
@@ -58,9 +84,10 @@ def _same(mine: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> b
     )
 
 
-def _begin_worker() -> None:
+def _begin_worker(counters: Any) -> None:
     # Ctrl-C ends workers at once and in silence; the run they worked for tells the user.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    start_beating(counters)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -79,10 +106,18 @@ class Workers:
     """An executor, how many chunks to keep on their way, and how to renew it when it breaks."""
 
     window = 1
+    limit: float | int | None = None  # seconds that a chunk may take
 
     def submit(self, job: Job, first: int, size: int) -> Future[Packed]:
         """Begin a chunk of the job."""
         raise NotImplementedError
+
+    def check(self) -> None:
+        """Called while waiting: see whether the workers still live."""
+
+    def died(self, error: BaseException) -> bool:
+        """Whether an error tells that the worker of a chunk died, not that the chunk failed."""
+        return isinstance(error, BrokenExecutor)
 
     def renew(self) -> None:
         """Replace an executor that broke, because a worker died."""
@@ -108,28 +143,43 @@ class Here(Workers):
 class Elsewhere(Workers):
     """Any executor; the job travels as its specification."""
 
-    def __init__(self, executor: Executor, window: int):
+    def __init__(self, executor: Executor, window: int, limit: float | int | None = None):
         self.executor = executor
         self.window = window
-        self._sent: tuple[Job, tuple[str, str, dict[str, np.ndarray]]] | None = None
+        self.limit = limit
+        self._sent: tuple[Job, Sent] | None = None
 
     def submit(self, job: Job, first: int, size: int) -> Future[Packed]:
         """Send the chunk to the executor."""
         if self._sent is None or self._sent[0] is not job:
-            self._sent = job, (job_path(job), job.to_toml(), job.arrays())
-        return self.executor.submit(work, *self._sent[1], first, size)
+            parts = job_path(job), job.to_toml(), job.arrays()
+            self._sent = job, Sent(*parts, trusted(), self.limit)
+        return self.executor.submit(work, self._sent[1], first, size)
 
 
 class Processes(Elsewhere):
     """A pool of `count` processes, started afresh (never forked: JAX has threads)."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, limit: float | int | None = None):
         self._count = count
-        self._context = _RememberingContext()
-        super().__init__(self._start(), window=2 * count)
+        super().__init__(self._start(), window=2 * count, limit=limit)
 
     def _start(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._count, self._context, initializer=_begin_worker)
+        self._context = _RememberingContext(self._count)
+        beats = self._context.beats.counters
+        return ProcessPoolExecutor(
+            self._count, self._context, initializer=_begin_worker, initargs=(beats,)
+        )
+
+    def submit(self, job: Job, first: int, size: int) -> Future[Packed]:
+        """Send the chunk to the pool, which may start a process for it."""
+        with interrupts_for_later():
+            return super().submit(job, first, size)
+
+    def check(self) -> None:
+        """End the processes that show no sign of life, which breaks the pool."""
+        for process in self._context.beats.silent(self._context.started):
+            process.kill()
 
     def renew(self) -> None:
         """A new pool, without what is left of the old one."""
@@ -140,26 +190,28 @@ class Processes(Elsewhere):
         """End the processes."""
         if abandon:
             for process in self._context.started:
-                process.terminate()
+                if process.pid is not None:
+                    process.kill()  # which ends those that were stopped as well
         self.executor.shutdown(wait=True, cancel_futures=True)
-        self._context.started.clear()
 
 
 class _RememberingContext(SpawnContext):
-    """Keeps the processes it starts, so that an interrupted run can end them."""
+    """Keeps the processes it starts, so that an interrupted run can end them, and hears them."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         super().__init__()
         self.started: list[Any] = []
+        self.beats = Heartbeats(self, count)
 
     def Process(self, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore
-        process = SpawnContext.Process(*args, **kwargs)
+        name = self.beats.name_of(len(self.started))
+        process = SpawnContext.Process(*args, **kwargs, name=name)
         self.started.append(process)
         return process
 
 
 @contextlib.contextmanager
-def _interrupts_for_later() -> Iterator[None]:
+def interrupts_for_later() -> Iterator[None]:
     """Threads and processes that begin meanwhile never see Ctrl-C; this one does afterwards."""
     if os.name != "posix":
         yield
@@ -172,49 +224,14 @@ def _interrupts_for_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# Dask has its workers return freed memory to the system at once; a chunk would then spend a tenth
-# of its time on asking for the same memory again.
-_KEEP_MEMORY = {
-    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**30,
-    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**30,
-}
-
-
-class DaskWorkers(Elsewhere):
-    """A Dask cluster: one that runs already, at `address`, or one of `count` local processes."""
-
-    def __init__(self, address: str | None = None, count: int | None = None):
-        try:
-            import dask.config
-            from distributed import Client, LocalCluster
-        except ImportError as error:
-            raise MissingExtraError("dask.distributed", "dask") from error
-        self._close = contextlib.ExitStack()
-        try:
-            if address is None:
-                with _interrupts_for_later(), dask.config.set(_KEEP_MEMORY):
-                    cluster: Any = LocalCluster(
-                        n_workers=count or os.cpu_count(),
-                        threads_per_worker=1,
-                        dashboard_address=None,  # pyright: ignore[reportArgumentType]
-                        silence_logs=logging.ERROR,
-                    )
-                address = self._close.enter_context(cluster).scheduler_address
-            client: Any = self._close.enter_context(Client(address, timeout=_PATIENCE))
-        except (OSError, TimeoutError) as error:
-            self._close.close()
-            raise InvalidValueError("executor", address, "no Dask scheduler answers") from error
-        threads = sum(client.ncores().values())
-        super().__init__(client.get_executor(pure=False), window=max(2, 2 * threads))
-
-    def stop(self, *, abandon: bool) -> None:
-        """Leave the cluster, and end it if it was started here."""
-        self.executor.shutdown(wait=not abandon)
-        self._close.close()
-
-
-def check_executor(executor: object) -> None:
+def check_executor(executor: object, limit: float | int | None = None) -> None:
     """Refuse what `open_workers` does not understand, before anything is begun."""
+    if limit is not None:
+        if not isinstance(limit, int | float) or not limit > 0:
+            raise InvalidValueError("time_limit", limit, "expected seconds > 0")
+        if not isinstance(executor, str):
+            allowed = "needs workers that can be ended: process:N, dask or tcp://host:port"
+            raise InvalidValueError("time_limit", limit, allowed)
     if executor is None or isinstance(executor, Executor):
         return
     if not isinstance(executor, str):
@@ -223,21 +240,25 @@ def check_executor(executor: object) -> None:
         raise InvalidValueError("executor", executor, _ALLOWED)
 
 
-def open_workers(executor: object) -> Workers:
+def open_workers(executor: object, limit: float | int | None = None) -> Workers:
     """The workers that `executor` means: None (here), a text, or an executor, which stays open.
+
+    A chunk that takes longer than `limit` seconds costs its worker the life.
 
     >>> type(open_workers(None)).__name__, open_workers(None).window
     ('Here', 1)
     """
-    check_executor(executor)
+    check_executor(executor, limit)
     if executor is None:
         return Here()
     if isinstance(executor, Executor):
         return Elsewhere(executor, window=2 * (os.cpu_count() or 1))
     words = str(executor)
-    if "://" in words:
-        return DaskWorkers(address=words)
     kind, _, count = words.partition(":")
-    if kind == "dask":
-        return DaskWorkers(count=int(count) if count else None)
-    return Processes(int(count))
+    if kind == "process":
+        return Processes(int(count), limit)
+    from dynagram.ensembles.engine._dask import DaskWorkers  # which builds on this module
+
+    if "://" in words:
+        return DaskWorkers(address=words, limit=limit)
+    return DaskWorkers(count=int(count) if count else None, limit=limit)

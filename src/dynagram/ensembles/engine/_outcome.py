@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dynagram.ensembles._jobs import FailedMember
+from dynagram.ensembles._jobs import FailedMember, Job
 from dynagram.ensembles.engine._progress import WorstError
 from dynagram.results._estimate import Estimate, Moments
 
@@ -16,12 +16,14 @@ from dynagram.results._estimate import Estimate, Moments
 class Outcome:
     """Estimates with standard errors, and the arrays with one entry per member.
 
-    `members` counts those computed and those that failed. Of a stored run `arrays` are read from
-    disk when they are used. `worst` is the worst relative standard error, to be compared with the
-    `until_error` asked for. `recomputed` are the chunks found damaged when resuming, `complete`
-    says whether the run reached its end, and `notes` what its user should hear.
+    `job` is what was run. `members` counts those computed and those that failed. Of a stored run
+    `arrays` are read from disk when they are used. `worst` is the worst relative standard error,
+    to be compared with the `until_error` asked for. `recomputed` are the chunks found damaged when
+    resuming, `complete` says whether the run reached its end, and `notes` what its user should
+    hear.
     """
 
+    job: Job
     members: int
     estimates: dict[str, Estimate]
     arrays: Mapping[str, np.ndarray]

@@ -3,6 +3,8 @@
 Only a few chunks are on their way or waiting to be taken (back pressure). A chunk that fails is
 tried again and then halved until the members at fault are alone. When a worker dies, a process
 pool loses all its chunks without saying which one killed it; each of them is then run alone.
+Workers are looked at every second: those that can be seen to be stuck are ended, and count as
+dead.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ from dynagram.errors import (
     InvalidValueError,
     MissingExtraError,
 )
+
+# Seconds between two looks at the workers.
+_LOOK = 1.0
 
 
 @dataclass
@@ -97,11 +102,18 @@ class Schedule:
         """One more chunk, before all others."""
         self._begin(chunk, front=True)
 
-    def result(self, chunk: int, write: Callable[..., None]) -> Done:
-        """Wait for a planned chunk; `write` is called for every chunk as soon as it is there."""
+    def result(
+        self, chunk: int, write: Callable[..., None], awake: Callable[[], None] = lambda: None
+    ) -> Done:
+        """Wait for a planned chunk; `write` is called for every chunk as soon as it is there.
+
+        `awake` is called every second, to raise what may have come meanwhile.
+        """
         while chunk not in self._done:
             self._send()
-            finished, _ = wait(self._flying, return_when=FIRST_COMPLETED)
+            finished, _ = wait(self._flying, timeout=_LOOK, return_when=FIRST_COMPLETED)
+            awake()
+            self._workers.check()
             for number in self._collect(finished):
                 done = self._done[number]
                 write(number, done.packed, done.failed)
@@ -154,16 +166,14 @@ class Schedule:
             try:
                 assembly.pieces[piece.first] = future.result()
                 assembly.open -= 1
-            except BrokenExecutor as error:
-                broken = True
-                if alone:
-                    self._failure(piece, error)
-                else:
-                    self._suspects.append(piece)
             except CancelledError as error:
                 self._given_up(piece, error)
             except Exception as error:
-                self._failure(piece, error)
+                broken = broken or isinstance(error, BrokenExecutor)
+                if self._workers.died(error) and not alone:
+                    self._suspects.append(piece)
+                else:
+                    self._failure(piece, error)
             if assembly.open == 0:
                 yield self._assembled(piece.chunk)
         if broken:
@@ -191,7 +201,7 @@ class Schedule:
         if isinstance(error, ImportError):
             raise RunError(f"a worker cannot import what it needs: {_words(error)}") from error
         piece.attempts += 1
-        died = isinstance(error, BrokenExecutor)
+        died = self._workers.died(error)
         queue = self._suspects if died else self._ready
         # An error of ours says what is wrong with a member, and will say it again.
         if piece.attempts <= self._retries and not isinstance(error, DynagramError):
@@ -199,12 +209,25 @@ class Schedule:
         elif self._failures == 0 and not died:
             raise error
         elif piece.size > 1:
-            half = piece.size // 2
-            self._assemblies[piece.chunk].open += 1
-            queue.append(_Piece(piece.chunk, piece.first, half))
-            queue.append(_Piece(piece.chunk, piece.first + half, piece.size - half))
+            self._halve(piece, queue, died)
         else:
-            self._lost(FailedMember(piece.first, self._job.seed, _words(error)), piece, error)
+            words = self._last_words(error)
+            self._lost(FailedMember(piece.first, self._job.seed, words), piece, error)
+
+    def _halve(self, piece: _Piece, queue: deque[_Piece], died: bool) -> None:
+        """Two pieces of one. One that killed as often as it may kills on: until a member is alone,
+        once is enough, because every death costs the start of a process."""
+        half = piece.size // 2
+        self._assemblies[piece.chunk].open += 1
+        for first, size in ((piece.first, half), (piece.first + half, piece.size - half)):
+            attempts = self._retries if died and size > 1 else 0
+            queue.append(_Piece(piece.chunk, first, size, attempts))
+
+    def _last_words(self, error: Exception) -> str:
+        if not self._workers.died(error):
+            return _words(error)
+        limit = self._workers.limit
+        return "its worker process died" + ("" if limit is None else f", or took over {limit:g} s")
 
     def _lost(self, member: FailedMember, piece: _Piece, error: Exception) -> None:
         assembly = self._assemblies[piece.chunk]
@@ -225,7 +248,5 @@ class Schedule:
 
 def _words(error: Exception) -> str:
     """The error in one line."""
-    if isinstance(error, BrokenExecutor):
-        return "its worker process died"
     text = " ".join(str(error).split())
     return text if isinstance(error, DynagramError) else f"{type(error).__name__}: {text}"

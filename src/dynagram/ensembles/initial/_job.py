@@ -7,7 +7,6 @@ orders in 1/n; G1 = n(K − K_∞) (4.104) and H1 = n(Θ − Θ_∞) (9.3) are c
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from dynagram._toml import write_table
+from dynagram._memory import require_memory
+from dynagram._toml import read_toml, write_table
 from dynagram.ensembles._reference import infinite_kernels
 from dynagram.ensembles.engine._outcome import Outcome
 from dynagram.ensembles.initial import _metric, _skips, _tangent_members
@@ -74,8 +74,25 @@ class TensorJob:
         drawn = [name for name in names if name in self._at_the_output]
         object.__setattr__(self, "sampler", _choose_sampler(self.sampler, drawn))
         check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
+        self._check_memory()
         if self.chunk_members == 0:
             object.__setattr__(self, "chunk_members", chunk_for(None, self.smallest_chunk))
+
+    def _check_memory(self) -> None:
+        """Refuse, before anything is drawn, what does not fit: tensors, sums, one network."""
+        samples, network = len(self.x), self.network
+        tensors = sum(
+            len(self._layers(name)) * samples ** len(LETTERS[name].axes) for name in self.tensors
+        )
+        # A tensor with its error, and both again while the jackknife goes through the batches.
+        asked, fewer = ",".join(self.tensors), "give fewer inputs, or ask for less"
+        require_memory("number of samples", samples, 32.0 * tensors, f"{asked}: {fewer}")
+        member = samples * (samples + max(network.widths))
+        member += network.number_of_parameters if self.sampler == "weights" else 0
+        require_memory("widths", network.widths, 16.0 * member, "a single network is too large")
+        # Those of a chunk, of all chunks before it, and their sum.
+        sums = sum(part.numbers for part in self._sums_of_chunks(1))
+        require_memory("number of samples", samples, 24.0 * sums, f"sums of {asked}: {fewer}")
 
     def in_chunks(self, members: int) -> TensorJob:
         """The same ensemble in chunks of `members`."""
@@ -181,7 +198,7 @@ class TensorJob:
     @classmethod
     def from_toml(cls, text: str, arrays: Mapping[str, np.ndarray]) -> TensorJob:
         """The job that `to_toml` and `arrays` describe."""
-        request = tomllib.loads(text)["tensors"]
+        request = read_toml(text)["tensors"]
         tensors = tuple(request.pop("tensors"))
         return cls(network_from_toml(text), arrays["x"], tensors, **request)
 

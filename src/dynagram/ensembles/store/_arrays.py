@@ -7,17 +7,18 @@ slash, `metric/sums_2`, and one entry per chunk along their first axis.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from dynagram.ensembles.store._paths import check_name, inside, read_file
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
 from dynagram.results._files import replace_file
 
 # What reading a folder raises that was not written by `describe` or `write_inputs`.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def is_summed(name: str) -> bool:
@@ -29,6 +30,7 @@ def laid_out(
     name: str, array: np.ndarray, dims: Mapping[str, tuple[str, ...]], chunk_members: int
 ) -> tuple[np.ndarray, Layout]:
     """The rows that a chunk adds to the array `name`, and the layout of that array."""
+    check_name(name)
     stem, _, part = name.partition("/")
     if not part:
         axes = dims.get(name, _numbered(array.ndim - 1))
@@ -48,25 +50,34 @@ def laid_out(
 
 def describe(folder: Path, name: str, layout: Layout, length: int) -> None:
     """Make the array `name` below `folder` known to Zarr, with at least `length` rows."""
-    where = folder / name
     try:
-        found, written = read_metadata(where)
+        written_layout, written = read_metadata(folder, name)
     except UNREADABLE:
-        found, written = None, 0
-    if found == layout and written >= length:
+        written_layout, written = None, 0
+    if written_layout == layout and written >= length:
         return
-    if is_summed(name) and not (where.parent / "zarr.json").exists():
-        replace_file(where.parent / "zarr.json", GROUP, sync=False)
-    replace_file(where / "zarr.json", layout.metadata(length), sync=False)
+    replace_file(inside(folder, f"{name}/zarr.json"), layout.metadata(length), sync=False)
 
 
-def read_metadata(folder: Path) -> tuple[Layout, int]:
-    """The layout and the length of the array in `folder`, which must be as they were written."""
-    data = json.loads((folder / "zarr.json").read_bytes())
+def mend_groups(folder: Path, names: Iterable[str]) -> None:
+    """Write what Zarr must find in the folders above the arrays `names`, where it is not there."""
+    for group in {"", *(name.rpartition("/")[0] for name in names)}:
+        path = inside(folder, f"{group}/zarr.json".lstrip("/"))
+        try:
+            intact = read_file(path) == GROUP
+        except OSError:
+            intact = False
+        if not intact and path.parent.is_dir():
+            replace_file(path, GROUP, sync=False)
+
+
+def read_metadata(folder: Path, name: str) -> tuple[Layout, int]:
+    """Layout and length of the array `name` below `folder`; both must be as they were written."""
+    data = json.loads(read_file(inside(folder, f"{name}/zarr.json")))
     chunk_shape = tuple(data["chunk_grid"]["configuration"]["chunk_shape"])
     layout = Layout(data["data_type"], chunk_shape, tuple(data["dimension_names"]))
     length = data["shape"][0]
-    if data != json.loads(layout.metadata(length)):
+    if type(length) is not int or length < 0 or data != json.loads(layout.metadata(length)):
         raise ValueError("not as written")
     return layout, length
 
@@ -77,6 +88,7 @@ def write_inputs(
     """The arrays of a specification, each in one chunk."""
     replace_file(folder / "zarr.json", GROUP)
     for name, array in arrays.items():
+        check_name(name)
         if array.ndim == 0 or array.size == 0:
             raise InvalidValueError(f"shape of {name}", array.shape, "at least one axis and entry")
         layout = Layout.of(array, len(array), dims.get(name, _numbered(array.ndim)))
@@ -86,10 +98,12 @@ def write_inputs(
         replace_file(folder / name / "zarr.json", layout.metadata(len(array)))
 
 
-def read_input(folder: Path) -> np.ndarray:
-    """The array that `write_inputs` put into `folder`."""
-    layout, length = read_metadata(folder)
-    return layout.decode((folder / layout.key(0)).read_bytes(), length)
+def read_input(folder: Path, name: str) -> np.ndarray:
+    """The array `name` that `write_inputs` put into `folder`."""
+    layout, length = read_metadata(folder, name)
+    return layout.decode(
+        read_file(inside(folder, f"{name}/{layout.key(0)}"), layout.nbytes), length
+    )
 
 
 def _numbered(axes: int) -> tuple[str, ...]:

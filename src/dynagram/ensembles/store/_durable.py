@@ -44,7 +44,13 @@ class Lock:
 
     def __enter__(self) -> Lock:
         # Python does not pass the descriptor on, so that workers cannot keep the lock alive.
-        file = open(self.path, "a+b")
+        try:
+            file = open(self.path, "a+b")
+        except OSError as error:
+            raise RunError(
+                f"{self.path.parent} cannot be written: {error.strerror or error}; a run is "
+                "continued in a folder of one's own: copy it, or read it with dynagram.open_run"
+            ) from error
         try:
             _lock(file)
         except OSError as error:

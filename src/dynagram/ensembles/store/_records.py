@@ -13,6 +13,7 @@ import numpy as np
 
 from dynagram.ensembles._jobs import FailedMember
 from dynagram.ensembles.store._durable import RunError
+from dynagram.ensembles.store._paths import is_plain
 from dynagram.ensembles.store._zarr_files import Layout
 
 
@@ -61,6 +62,19 @@ class Record:
         layouts = {name: Layout.from_json(entry) for name, entry in content.pop("layouts").items()}
         failed = tuple(FailedMember(**entry) for entry in content.pop("failed"))
         return cls(**content, layouts=layouts, failed=failed)
+
+    def is_of(self, chunk: int, first: int, size: int) -> bool:
+        """Whether it tells of these members, and of no files but those of this chunk."""
+        names = [part for name in self.layouts for part in name.split("/")]
+        own = {f"arrays/{name}/{layout.key(chunk)}" for name, layout in self.layouts.items()}
+        return (
+            (self.chunk, self.first, self.size) == (chunk, first, size)
+            and all(map(is_plain, names))
+            and isinstance(self.files, dict)
+            and set(self.files) == own
+            and all(type(failure.member) is int for failure in self.failed)
+            and all(isinstance(failure.step, float | None) for failure in self.failed)
+        )
 
 
 def digest(data: bytes) -> str:

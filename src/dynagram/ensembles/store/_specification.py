@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from dynagram._toml import write_table
+from dynagram._toml import read_toml, write_table
 from dynagram.ensembles._jobs import Job
 from dynagram.ensembles.store._durable import RunError
 from dynagram.ensembles.store._records import array_digest
@@ -34,13 +33,29 @@ def write_specification(job: Job, *, members: int | None, until_error: float | N
 def read_run_table(folder: Path, spec: str) -> dict[str, Any]:
     """The table [run]; runs of another format are refused."""
     try:
-        run = tomllib.loads(spec)["run"]
+        run = read_toml(spec)["run"]
         known = run["format"], run["job"], run["chunk"], run["seed"]
-    except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (InvalidValueError, KeyError, TypeError) as error:
         raise RunError(f"spec.toml of {folder} cannot be read: {error!r}; restore it") from error
     if known[0] != FORMAT:
         allowed = f"this version of dynagram reads runs of format {FORMAT}: compute it again"
         raise InvalidValueError(f"format of {folder}", known[0], allowed)
+    members, until_error = run.get("members"), run.get("until_error")
+    wrong = [
+        name
+        for name, value, smallest in (
+            ("chunk", run["chunk"], 1),
+            ("seed", run["seed"], 0),
+            ("members", 1 if members is None else members, 1),
+        )
+        if type(value) is not int or not smallest <= value < 2**32
+    ]
+    if until_error is None and members is None:
+        wrong.append("members")
+    if not (until_error is None or (isinstance(until_error, float) and 0 < until_error < 1)):
+        wrong.append("until_error")
+    if wrong:
+        raise RunError(f"spec.toml of {folder} was changed in {', '.join(wrong)}: restore it")
     return run
 
 
@@ -48,7 +63,7 @@ def find_differences(
     spec: str, job: Job, *, members: int | None, until_error: float | None
 ) -> list[str]:
     """In what a request differs from the one that `spec` was written for."""
-    tables = tomllib.loads(spec)
+    tables = read_toml(spec)
     asked = {"job": job.kind, "members": members, "until_error": until_error}
     differences = [name for name, value in asked.items() if tables["run"].get(name) != value]
     if tables.get("inputs", {}) != _digests(job):

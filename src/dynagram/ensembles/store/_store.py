@@ -8,7 +8,8 @@
     RUN/lock              held by the process that writes
 
 A chunk exists once its record `chunks/<number>.json` does, which is written last. Every file is
-written whole or not at all. Nothing is pickled.
+written whole or not at all. Nothing is pickled. The folder may come from somebody else: whatever
+its texts say, no file outside it is written or deleted (see `_paths`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -25,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from dynagram._memory import require_memory
+from dynagram._toml import read_toml
 from dynagram.ensembles._jobs import (
     KINDS,
     FailedMember,
@@ -32,17 +35,20 @@ from dynagram.ensembles._jobs import (
     JobClass,
     Packed,
     import_job,
+    unpack,
 )
 from dynagram.ensembles.store._arrays import (
     UNREADABLE,
     describe,
     is_summed,
     laid_out,
+    mend_groups,
     read_input,
     read_metadata,
     write_inputs,
 )
 from dynagram.ensembles.store._durable import Lock, RunError, sync_folder
+from dynagram.ensembles.store._paths import inside, is_plain, read_file
 from dynagram.ensembles.store._records import DamagedChunkError, Record, array_digest, digest
 from dynagram.ensembles.store._specification import (
     find_differences,
@@ -50,11 +56,13 @@ from dynagram.ensembles.store._specification import (
     write_specification,
 )
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
-from dynagram.errors import InvalidValueError
+from dynagram.errors import DynagramError, InvalidValueError
 from dynagram.results._files import PARTS, replace_file
 
 # What may lie in the folder of a run that was interrupted while it was being created.
 _OWN_NAMES = {"inputs", "lock", "arrays", "chunks"}
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_LARGEST_ENSEMBLE = 2**32 - 1
 
 
 class RunStore:
@@ -90,7 +98,7 @@ class RunStore:
         spec = write_specification(job, members=members, until_error=until_error)
         with _explained(folder, "the start of the run"):
             folder.mkdir(exist_ok=True)
-        with Lock(folder / "lock"):
+        with Lock(inside(folder, "lock")):
             with _explained(folder, "the start of the run"):
                 for part in folder.glob(PARTS):
                     part.unlink(missing_ok=True)
@@ -107,7 +115,7 @@ class RunStore:
     def open(cls, folder: Path) -> RunStore:
         """The run in `folder`."""
         try:
-            spec = (folder / "spec.toml").read_text(encoding="utf-8")
+            spec = read_file(folder / "spec.toml").decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidValueError("run", str(folder), "holds no run (no spec.toml)") from error
         return cls(folder, spec)
@@ -120,9 +128,10 @@ class RunStore:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Refuse other writers for the duration."""
-        with Lock(self.folder / "lock"):
-            for part in self.folder.rglob(PARTS):  # a process that was killed was writing these
-                part.unlink(missing_ok=True)
+        with Lock(inside(self.folder, "lock")):
+            with _explained(self.folder, "a run that is to go on"):
+                for part in self.folder.rglob(PARTS):  # one that was killed was writing these
+                    part.unlink(missing_ok=True)
             yield
 
     def require_same(self, job: Job, *, members: int | None, until_error: float | None) -> None:
@@ -147,14 +156,27 @@ class RunStore:
                 allowed = f"not one of {', '.join(KINDS)}: pass its class"
                 raise InvalidValueError("kind of job", kind, allowed)
             job_class = import_job(KINDS[kind])
-        return job_class.from_toml(self.spec, self._inputs())
+        inputs = self._inputs()
+        try:
+            job = job_class.from_toml(self.spec, inputs)
+        except DynagramError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            what = f"spec.toml of {self.folder} describes no job: {error!r}"
+            raise RunError(f"{what}; restore it") from error
+        if (job.chunk_members, job.seed) != (self.run["chunk"], self.run["seed"]):
+            raise RunError(f"spec.toml of {self.folder} contradicts itself: restore it")
+        return job
 
     def _inputs(self) -> dict[str, np.ndarray]:
         arrays = {}
-        for name, expected in tomllib.loads(self.spec).get("inputs", {}).items():
+        digests = read_toml(self.spec).get("inputs", {})
+        for name, expected in digests.items() if isinstance(digests, dict) else ():
             where = self.folder / "inputs" / name
             try:
-                arrays[name] = read_input(where)
+                if not is_plain(name):
+                    raise ValueError("not the name of an input")
+                arrays[name] = read_input(inside(self.folder, "inputs"), name)
             except UNREADABLE as error:
                 raise RunError(f"{where} cannot be read: restore it or start anew") from error
             if array_digest(arrays[name]) != expected:
@@ -165,16 +187,18 @@ class RunStore:
 
     def chunks(self) -> list[int]:
         """The numbers of the chunks that have a record, sorted."""
-        names = (path.stem for path in (self.folder / "chunks").glob("*.json"))
-        return sorted(int(name) for name in names if name.isdecimal())
+        names = (path.stem for path in inside(self.folder, "chunks").glob("*.json"))
+        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
     def record(self, chunk: int) -> Record:
         """The record of a chunk, checked."""
-        path = self._record_path(chunk)
+        key = f"chunks/{chunk}.json"
         try:
-            record = Record.from_json(path.read_bytes())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            what = f"chunks/{path.name} is missing or was changed"
+            record = Record.from_json(read_file(inside(self.folder, key)))
+            if not record.is_of(chunk, *self._span(chunk)):
+                raise ValueError("tells of another chunk")
+        except UNREADABLE as error:
+            what = f"{key} is missing or was changed"
             raise DamagedChunkError(self.folder, chunk, what) from error
         if record.spec != self._spec_digest:
             raise RunError(
@@ -189,29 +213,38 @@ class RunStore:
         for name, layout in record.layouts.items():
             array = self.read(record, name)
             packed[name] = array[0] if is_summed(name) else array
-            self._layouts.setdefault(name, layout)
+            if self._layouts.setdefault(name, layout) != layout:
+                what = f"arrays/{name} has another form than in other chunks"
+                raise DamagedChunkError(self.folder, chunk, what)
             self._check_metadata(chunk, name, layout)
+        try:
+            unpack(packed)
+        except KeyError as error:
+            what = f"the sums {error} are missing"
+            raise DamagedChunkError(self.folder, chunk, what) from error
         return record, packed
 
     def read(self, record: Record, name: str) -> np.ndarray:
         """The rows of the array `name` that belong to a chunk, checked."""
         layout, chunk = record.layouts[name], record.chunk
         key = f"arrays/{name}/{layout.key(chunk)}"
+        require_memory(f"{self.folder}/{key}", layout.chunk_shape, layout.nbytes, "it is forged")
         try:
-            data = (self.folder / key).read_bytes()
+            data = read_file(inside(self.folder, key), layout.nbytes)
         except OSError as error:
-            raise DamagedChunkError(self.folder, chunk, f"{key} is missing") from error
-        if digest(data) != record.files.get(key):
+            what = f"{key} is missing" if not (self.folder / key).exists() else f"{key} {error}"
+            raise DamagedChunkError(self.folder, chunk, what) from error
+        if len(data) != layout.nbytes or digest(data) != record.files.get(key):
             what = f"{key} does not match its checksum"
             raise DamagedChunkError(self.folder, chunk, what)
         return layout.decode(data, 1 if is_summed(name) else record.size)
 
     def _check_metadata(self, chunk: int, name: str, layout: Layout) -> None:
         try:
-            found, length = read_metadata(self.folder / "arrays" / name)
+            written, length = read_metadata(inside(self.folder, "arrays"), name)
         except UNREADABLE:
-            found, length = None, 0
-        if found != layout or length <= chunk * layout.chunk_shape[0]:
+            written, length = None, 0
+        if written != layout or length <= chunk * layout.chunk_shape[0]:
             what = f"arrays/{name}/zarr.json is missing or was changed"
             raise DamagedChunkError(self.folder, chunk, what)
 
@@ -230,57 +263,66 @@ class RunStore:
             for name, array in packed.items():
                 rows, own = laid_out(name, array, dims, self.run["chunk"])
                 layout = self._layouts.setdefault(name, own)
-                path = self.folder / "arrays" / name / layout.key(chunk)
+                path = inside(self.folder, f"arrays/{name}/{layout.key(chunk)}")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 data = layout.encode(rows)
                 replace_file(path, data)
-                describe(self.folder / "arrays", name, layout, self._rows_needed(name, chunk))
+                describe(
+                    inside(self.folder, "arrays"), name, layout, self._rows_needed(name, chunk)
+                )
                 files[f"arrays/{name}/{layout.key(chunk)}"] = digest(data)
                 layouts[name] = layout
             record = Record(chunk, first, size, self._spec_digest, files, layouts, tuple(failed))
             # Should the power fail before the names of the files above are on the disk, the
             # checksums will tell.
-            replace_file(self._record_path(chunk), record.to_json())
+            replace_file(inside(self.folder, f"chunks/{chunk}.json"), record.to_json())
             sync_folder(self.folder / "chunks")
 
     def drop_after(self, chunk: int, members: int) -> None:
         """Forget the chunks behind `chunk`, the last one of a run that ended with `members`."""
+        layouts = self.record(chunk).layouts
         with _explained(self.folder, "the end of the run"):
             for later in self.chunks():
                 if later > chunk:
-                    self._drop(later)
-            for name, layout in self.record(chunk).layouts.items():
+                    self._drop(later, layouts)
+            for name, layout in layouts.items():
                 length = chunk + 1 if is_summed(name) else members
-                path = self.folder / "arrays" / name / "zarr.json"
-                if path.read_bytes() != layout.metadata(length):
+                path = inside(self.folder, f"arrays/{name}/zarr.json")
+                if read_file(path) != layout.metadata(length):
                     replace_file(path, layout.metadata(length))
+            mend_groups(inside(self.folder, "arrays"), layouts)
+            mend_groups(inside(self.folder, "inputs"), ())
 
-    def _drop(self, chunk: int) -> None:
-        try:
-            files = list(self.record(chunk).files)
-        except DamagedChunkError:
-            files = []
-        self._record_path(chunk).unlink()  # first, so that no chunk is ever half there
-        for key in files:
-            (self.folder / key).unlink(missing_ok=True)
+    def _drop(self, chunk: int, layouts: Mapping[str, Layout]) -> None:
+        """Delete a record, first, so that no chunk is ever half there, then the files it may have.
+
+        Which these are is known from its number: what a stray record says of files is not asked.
+        """
+        inside(self.folder, f"chunks/{chunk}.json").unlink(missing_ok=True)
+        for name, layout in layouts.items():
+            key = f"arrays/{name}/{layout.key(chunk)}"
+            inside(self.folder, key).unlink(missing_ok=True)
 
     def write_status(self, **status: Any) -> None:
         """Say how far the run is. On a full disk the old text stays."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         text = json.dumps(status | {"updated": now}, indent=1, ensure_ascii=False)
-        with contextlib.suppress(OSError):
-            replace_file(self.folder / "status.json", text.encode(), sync=False)
+        with contextlib.suppress(OSError, RunError):
+            replace_file(inside(self.folder, "status.json"), text.encode(), sync=False)
 
     def status(self) -> dict[str, Any]:
         """What `write_status` wrote last; empty where it cannot be read."""
         try:
-            found = json.loads((self.folder / "status.json").read_bytes())
-        except (OSError, ValueError):
+            status = json.loads(read_file(inside(self.folder, "status.json")))
+        except (*UNREADABLE, RunError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return status if isinstance(status, dict) else {}
 
-    def _record_path(self, chunk: int) -> Path:
-        return self.folder / "chunks" / f"{chunk}.json"
+    def _span(self, chunk: int) -> tuple[int, int]:
+        """The first member of a chunk and their number."""
+        first, members = chunk * self.run["chunk"], self.run.get("members")
+        limit = _LARGEST_ENSEMBLE if members is None else members
+        return first, min(self.run["chunk"], limit - first)
 
     def _rows_needed(self, name: str, chunk: int) -> int:
         """The length of an array that holds this chunk: at once that of the end, where known."""

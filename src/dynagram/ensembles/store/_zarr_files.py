@@ -8,6 +8,7 @@ Any Zarr library reads them.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from dynagram.ensembles._jobs import fill_value
 from dynagram.errors import InvalidValueError
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+_DTYPES = {"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}
+_DTYPES |= {"float16", "float32", "float64"}
+_MOST_AXES = 32
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,25 @@ class Layout:
     chunk_shape: tuple[int, ...]
     dims: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for what no result has, as a layout read from a file may."""
+        shape, dims = self.chunk_shape, self.dims
+        if self.dtype not in _DTYPES or not 1 <= len(shape) <= _MOST_AXES:
+            raise ValueError(f"dtype {self.dtype!r} with {len(shape)} axes")
+        if not all(type(size) is int and size >= 1 for size in shape):
+            raise ValueError(f"chunk_shape {shape!r}")
+        if len(dims) != len(shape) or not all(isinstance(name, str) for name in dims):
+            raise ValueError(f"dims {dims!r}")
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file of a chunk."""
+        return math.prod(self.chunk_shape) * np.dtype(self.dtype).itemsize
+
     @classmethod
     def of(cls, array: np.ndarray, first: int, dims: Sequence[str]) -> Layout:
         """The layout of a growing array of which `array` is a part, with `first` rows a chunk."""
-        if array.dtype.kind not in "biuf":
+        if array.dtype.name not in _DTYPES:
             raise InvalidValueError("dtype of a result", str(array.dtype), "expected real numbers")
         if array.size == 0:
             raise InvalidValueError("shape of a result", array.shape, "at least one entry needed")

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dynagram._trust import import_function
 from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
@@ -14,7 +15,6 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Architecture, Chain, Layer, Network, Params
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
-from dynagram.training._algorithms import import_function
 from dynagram.training._losses import check_loss_targets
 
 _SQUARED = ("half-sum", "mean")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dynagram._toml import write_table
+from dynagram._toml import read_toml, write_table
+from dynagram._trust import check_trusted
 from dynagram.data import Data
 from dynagram.ensembles.trained._observe import OUTPUTS
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -63,9 +63,12 @@ def arrays_of(job: TrainingJob) -> dict[str, np.ndarray]:
 
 
 def read(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The arguments of the job that `to_toml` and `arrays_of` describe."""
-    request: dict[str, Any] = dict(tomllib.loads(text)["ensemble"])
+    """The arguments of the job that `to_toml` and `arrays_of` describe; code must be trusted."""
+    request: dict[str, Any] = dict(read_toml(text)["ensemble"])
     network = network_from_toml(text)
+    for source in request["sources"]:
+        check_trusted("observables", source)
+    check_trusted("data", request.get("data"))
     sources = dict(zip(request.pop("observables"), request.pop("sources"), strict=True))
     request["observables"] = None if request["pairs"] else sources
     tests = arrays.get("test_x")

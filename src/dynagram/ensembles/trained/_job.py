@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._memory import require_memory
 from dynagram.data import Data
 from dynagram.data._data import check_inputs
 from dynagram.ensembles._jobs import Chunk
@@ -120,6 +122,8 @@ class TrainingJob:
 
         checks.check_training(network, how)
         checks.check_data(network, how, data)
+        needed = 32.0 * network.number_of_parameters  # and gradients, in float64, and a copy
+        require_memory("widths", network.widths, needed, "a single network is too large")
         store("network", network)
         store("data", hashable(data) if callable(data) else data)
         store("how", how)
@@ -152,6 +156,13 @@ class TrainingJob:
             store("chunk_members", self._default_chunk())
         else:
             store("chunk_members", checked_integer("chunk_members", chunk_members, 1))
+
+    def in_chunks(self, members: int) -> TrainingJob:
+        """The same ensemble in chunks of `members`; what infinite width needed is kept."""
+        changed = copy.copy(self)
+        object.__setattr__(changed, "chunk_members", members)
+        changed.__dict__.pop("group", None)  # the one thing cached that depends on the chunk
+        return changed
 
     def _checked_test_x(self, test_x: object) -> np.ndarray:
         if isinstance(self.data, Data):

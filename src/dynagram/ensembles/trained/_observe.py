@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dynagram._trust import import_function
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Architecture, Network, Params
 from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.training import Training, loss_value
-from dynagram.training._algorithms import import_function
 
 BUILT_IN = ("loss", "outputs", "all_outputs", "norms", "ntk")
 # The outputs of test inputs, and of training and test inputs.

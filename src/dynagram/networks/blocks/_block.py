@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from dynagram._trust import check_trusted
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
 from dynagram.networks._checks import checked_number
@@ -72,11 +73,13 @@ class Block:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Block:
-        """The block that `table` describes; unknown keys are refused."""
+        """The block that `table` describes; unknown keys and code not trusted are refused."""
         known = [field.name for field in fields(cls)]
         if unknown := [key for key in table if key not in (*known, "kind")]:
             allowed = f"unknown key; known: {', '.join(known)}"
             raise InvalidValueError(f"block {cls.kind}", ", ".join(unknown), allowed)
+        if "activation" in table:
+            check_trusted("activation", table["activation"])
         try:
             return cls(**{key: value for key, value in table.items() if key != "kind"})
         except TypeError as error:
