@@ -1,8 +1,8 @@
 """Where a function is a polynomial to rounding: panels of the z axis, found by trying.
 
-Quadrature is as good as what it assumes of σ. Panels are halved until σ, σ' and σ'' on each agree
-with their interpolation from 20 Gauss nodes on a dense set of places that no rule of quadrature
-uses. What is narrower than the spacing of these (0.001 for |z| ≤ 20, |z|/16000 beyond) is not
+Quadrature is as good as what it assumes of σ. Panels are halved until σ, σ', σ'' and their squares
+agree with their interpolation from 20 Gauss nodes on a dense set of places that no rule of
+quadrature uses. What is narrower than the spacing of these (0.001 for |z| ≤ 20, |z|/16000 beyond) is not
 seen. Derivation: docs/derivations/gaussian-averages.md (D7.17).
 """
 
@@ -23,7 +23,7 @@ _BULK, _FARTHEST, _RATIO = 20.0, 2.0e5, 1.25
 _PLACES_NEAR, _PLACES_FAR = 1024, 4096  # where interpolation is tried, per panel
 _TOLERANCE = 1e-10  # of interpolation: Gauss's rule on the same nodes has the square of it
 _SHORTEST = 1e-9
-_MOST = 4096
+_MOST = 2048
 _CHUNK = 2**15
 
 
@@ -41,7 +41,8 @@ def find_panels(sigma: Activation) -> Panels:
     accepted, singular, reach = np.empty((0, 2)), [], _FARTHEST
     while left.size:
         scale = np.maximum(panels.scale(0.5 * (left + right)), 1e-290)
-        relative = np.max(error / scale, axis=0)
+        share = np.where(np.isfinite(size), size, 0.0) / scale
+        relative = np.max(np.maximum(error[0] * share, error[1] * share**2), axis=0)
         length, inner = right - left, _inner(left, right)
         endless = ~np.all(np.isfinite(size), axis=0)
         short = length < _SHORTEST * np.maximum(1.0, inner)
@@ -117,18 +118,25 @@ def _running_scales(inner: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np
 def _trial(
     sigma: Activation, left: np.ndarray, right: np.ndarray, places: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest error of interpolation and the largest modulus of σ, σ', σ'' on every panel."""
-    error, size = np.empty((3, left.size)), np.empty((3, left.size))
+    """Relative errors of interpolation of σ, σ', σ'' and of their squares, and the moduli.
+
+    Squares, because averages hold products of up to four: the nodes of a panel integrate exactly
+    what interpolates a square, squared.
+    """
+    error, size = np.empty((2, 3, left.size)), np.empty((3, left.size))
     for count in np.unique(places):
         (here,) = np.nonzero(places == count)
         inside, matrix = strata(int(count)), _interpolation(int(count))
         z = spread(left[here], right[here], np.concatenate([NODES, inside]))
         values = _values(sigma.function, z)
         with np.errstate(invalid="ignore", over="ignore"):
-            guess = values[..., : NODES.size] @ matrix.T
-            error[:, here] = np.abs(values[..., NODES.size :] - guess).max(axis=-1)
             size[:, here] = np.abs(values).max(axis=-1)
-    return np.where(np.isnan(error), np.inf, error), np.where(np.isnan(size), np.inf, size)
+            values /= np.maximum(size[:, here], 1e-290)[..., None]
+            for power in (1, 2):
+                known, there = np.split(values**power, [NODES.size], axis=-1)
+                error[power - 1, :, here] = np.abs(there - known @ matrix.T).max(axis=-1).T
+    # Where σ is not finite no error is: the panel is given up for its size.
+    return np.where(np.isfinite(error), error, 1.0), np.where(np.isnan(size), np.inf, size)
 
 
 @functools.cache

@@ -64,8 +64,12 @@ def standard_nodes(
     panels = panels_of(sigma)
     if panels is not None and not shares_nodes(sigma):
         edges = panels.within(reach * float(root.max(initial=0.0)))
+        if factors > 4:  # panels are made for four
+            edges = np.sort(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))
         return panel_rule(edges[None, :] / root[:, None], None, reach, refine)
     scale = feature_scale(sigma) / refine
+    if panels is not None and factors > 4:
+        scale /= 2.0
     if sigma.is_smooth:
         step = min(0.125 / refine, 0.3 * scale / float(root.max(initial=1e-300)))
         half = math.ceil(reach / step)
@@ -156,7 +160,8 @@ def _kink_panels(
 def feature_scale(sigma: Activation) -> float:
     """The length in z over which σ varies: steps of that size integrate it to rounding.
 
-    Found by halving until ⟨(σ^(p))²⟩_K, p = 0, 1, 2, no longer change at K = 1 and K = 100.
+    Found by halving until ⟨(σ^(p))²⟩_K, p = 0, 1, 2, no longer change at K = 1 and K = 100; for
+    functions that are not known by `uniform_scale`.
     """
     if panels_of(sigma) is not None:
         scale = uniform_scale(sigma) if sigma.is_smooth else None
@@ -183,18 +188,18 @@ def uniform_scale(sigma: Activation) -> float | None:
     """`feature_scale` of a smooth function that is not known, or None if it has no single one.
 
     The trapezoid rule of that step has to agree with the rule on the panels of the function,
-    which knows where it varies: two rules that share no node.
+    which knows where it varies, on ⟨(σ^(p))²⟩ and ⟨(σ^(p))⁴⟩: two rules that share no node.
     """
     panels = panels_of(sigma)
     assert panels is not None
-    reach = panels.reach / (REACH + 2 * sigma.growth)
+    reach = panels.reach / (REACH + 4 * sigma.growth)
     if reach < 1.0:
         return None
     variances = (1.0,) if sigma.growth else tuple(K for K in (1.0, 25.0, 100.0) if reach**2 >= K)
     expected = np.concatenate([_panel_probe(sigma, K) for K in variances])
     scale = 1.0
     while scale >= _FINEST_UNIFORM:
-        if _agree(expected, _probe(sigma, scale, variances)):
+        if _agree(expected, _probe(sigma, scale, variances, (2, 4))):
             return scale
         scale /= 2
     return None
@@ -206,15 +211,24 @@ def _agree(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _panel_probe(sigma: Activation, variance: float) -> np.ndarray:
     root = math.sqrt(variance)
-    t, w = product_rule([(sigma, root)], REACH + 2 * sigma.growth * root)
-    return np.array([np.sum(w * sigma.values(root * t, p) ** 2) for p in range(3)])
+    t, w = product_rule([(sigma, root)], REACH + 4 * sigma.growth * root)
+    return _probe_averages(sigma, root * t, w, (2, 4))
 
 
-def _probe(sigma: Activation, scale: float, variances: tuple[float, ...]) -> np.ndarray:
+def _probe_averages(
+    sigma: Activation, z: np.ndarray, w: np.ndarray, powers: tuple[int, ...]
+) -> np.ndarray:
+    values = [sigma.values(z, p) for p in range(3)]
+    return np.array([np.sum(w * value**power) for power in powers for value in values])
+
+
+def _probe(
+    sigma: Activation, scale: float, variances: tuple[float, ...], powers: tuple[int, ...] = (2,)
+) -> np.ndarray:
     results = []
     for variance in variances if sigma.growth == 0.0 else (1.0,):
         root = np.array([math.sqrt(variance)])
-        reach = REACH + 2 * sigma.growth * root[0]
+        reach = REACH + max(powers) * sigma.growth * root[0]
         if sigma.is_smooth:
             step = min(0.125, 0.3 * scale / root[0])
             half = math.ceil(reach / step)
@@ -222,5 +236,5 @@ def _probe(sigma: Activation, scale: float, variances: tuple[float, ...]) -> np.
             w = step * normal_density(t)
         else:
             t, w = _kink_panels(sigma, root, reach, scale, 1.0)
-        results += [np.sum(w * sigma.values(root[0] * t, p) ** 2) for p in range(3)]
-    return np.array(results)
+        results.append(_probe_averages(sigma, root[0] * t, w, powers))
+    return np.concatenate(results)
