@@ -10,6 +10,8 @@ from dynagram.activations._core import MAX_ORDER, Activation, Kink, both_sides, 
 
 _NEAR, _SPACING = 20.0, 0.01
 _FARTHEST, _GROWING = 2e5, 0.005
+_MOST_CELLS = 512  # with more kinks than that σ is resolved as far as these go
+_BLURRED_ZERO = 1e-15
 _Jumps = dict[float, list[float]]
 
 
@@ -35,8 +37,9 @@ def find_kinks(sigma: Activation) -> tuple[Kink, ...]:
         size = np.abs(sigma.values(right, order))
         # Far out a jump counts beside the size of σ^(p) there.
         alive = gap > np.where(outside, np.maximum(threshold, 1e-9 * size), threshold)
-        alive &= np.isfinite(gap)
-        _enter(sigma, order, left[alive], right[alive], jumps)
+        (cells,) = np.nonzero(alive & np.isfinite(gap))
+        cells = cells[np.argsort(np.abs(left[cells]))][:_MOST_CELLS]
+        _enter(sigma, order, left[cells], right[cells], jumps)
     return _as_kinks(jumps)
 
 
@@ -80,6 +83,19 @@ def _enter(
     places = np.array(
         [next((z for z in jumps if abs(z - p) < 1e-9 * max(1.0, abs(p))), p) for p in places]
     )
+    steps, limits = _steps(sigma, order, places)
+    # (z − 1) + 1 turns around within rounding of 0, not at 0: its sides are farther apart.
+    blurred = (places == 0.0) & (np.abs(steps) <= limits)
+    if np.any(blurred):
+        places = np.where(blurred, _BLURRED_ZERO, places)
+        steps, limits = _steps(sigma, order, places)
+    for place, step, limit in zip(places, steps, limits, strict=True):
+        if abs(step) > limit:
+            jumps.setdefault(float(place), [0.0] * MAX_ORDER)[order] = float(step)
+
+
+def _steps(sigma: Activation, order: int, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What σ^(p) does across every place, and how much of that a smooth function might."""
     sides = np.array([both_sides(place) for place in places])
     steps = np.diff(sigma.values(sides, order), axis=1)[:, 0]
     # A smooth σ^(p) also changes from one side to the other, by its slope, and is rounded on the
@@ -89,10 +105,7 @@ def _enter(
     wide = np.linspace(-1.0, 1.0, 64)
     nearby = np.abs(sigma.values(places[:, None] + _SPACING * wide, order)).max(axis=1)
     rounding = 1e-13 * np.abs(sigma.values(places[:, None] + wide, order)).max(axis=1)
-    limits = 1e-9 * (1.0 + nearby) + smooth + rounding
-    for place, step, limit in zip(places, steps, limits, strict=True):
-        if abs(step) > limit:
-            jumps.setdefault(float(place), [0.0] * MAX_ORDER)[order] = float(step)
+    return steps, 1e-9 * (1.0 + nearby) + smooth + rounding
 
 
 def _discrepancy(sigma: Activation, order: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ def register(name: str, *aliases: str):
         def cached(*parameters: float) -> Activation:
             # By name: `elu`, `elu(1)` and `elu(1.0)` are one object, equal and cached as one.
             sigma = factory(*parameters)
-            if factory.__module__ == "dynagram.activations._catalogue":
+            if factory.__module__ == "dynagram.activations._catalogue" and not sigma.known:
                 sigma = replace(sigma, known=True)
             return made.setdefault(sigma.name, sigma)
 

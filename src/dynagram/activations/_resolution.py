@@ -2,7 +2,7 @@
 
 Quadrature is as good as what it assumes of σ. Panels are halved until σ, σ', σ'' and their squares
 agree with their interpolation from 20 Gauss nodes on a dense set of places that no rule of
-quadrature uses. What is narrower than the spacing of these (0.001 for |z| ≤ 20, |z|/16000 beyond) is not
+quadrature uses. What is narrower than their spacing (0.001 for |z| ≤ 20, |z|/16000 beyond) is not
 seen. Derivation: docs/derivations/gaussian-averages.md (D7.17).
 """
 

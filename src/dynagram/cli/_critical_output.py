@@ -153,9 +153,7 @@ def _print_line(points: tuple[CriticalPoint, ...]) -> None:
     out.print(f"\n[bold]A line of critical points[/bold], one for every K* {span}")
     table = Table("K*", "C_b", "C_W", "")
     for point in points:
-        table.add_row(
-            short(point.K_star), f"{point.C_b:.8g}", f"{point.C_W:.8g}", point.stability
-        )
+        table.add_row(short(point.K_star), f"{point.C_b:.8g}", f"{point.C_W:.8g}", point.stability)
     out.print(table)
 
 

@@ -207,9 +207,12 @@ def _line(sigma: Activation) -> tuple[float, float] | None:
     barred = np.flatnonzero(~positive)
     below, above = barred[barred < center], barred[barred > center]
     bias = functools.partial(_bias_variance, sigma)
-    low = polish(bias, grid[below[-1]], grid[below[-1] + 1]) if below.size else 0.0
-    high = polish(bias, grid[above[0] - 1], grid[above[0]]) if above.size else math.inf
-    return float(low), float(high)
+    low, high = 0.0, math.inf
+    if below.size:
+        low = polish(bias, float(grid[below[-1]]), float(grid[below[-1] + 1]))
+    if above.size:
+        high = polish(bias, float(grid[above[0] - 1]), float(grid[above[0]]))
+    return low, high
 
 
 def _on_line(sigma: Activation) -> CriticalPoint | str:
