@@ -85,7 +85,14 @@ def _affordable(accepted: np.ndarray, split: np.ndarray) -> float:
 
 @functools.lru_cache(maxsize=256)
 def panels_of(sigma: Activation) -> Panels | None:
-    """The panels of an activation, found once; None for a known one, which has one length scale."""
+    """The panels of an activation, found once; None for a known one, which has one length scale.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+
+    **Returns:** its `Panels`, or None.
+    """
     if sigma.known:
         return None
     return find_panels(sigma) if sigma.panels is None else sigma.panels

@@ -157,7 +157,7 @@ def test_training_outputs_have_a_verdict_of_their_own(tmp_path):
     late = found.at(12.0).train
     change = np.abs(np.einsum("titi->ti", late.covariance_correction)) / 512
     relative = change / np.einsum("titi->ti", late.covariance_infinite)
-    assert late.regime.numbers["expansion_of_variance"] >= relative.max() > 1.0
+    assert late.regime.numbers["expansion_of_variance"] >= relative.max() > 0.9
     again = load(found.save(tmp_path / "outputs.npz"))
     assert again.train.regime == found.train.regime
     assert again.at(0.0).regime == start.regime
