@@ -16,7 +16,7 @@ from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
 from dynagram.results._outputs_table import outputs_grid
-from dynagram.results._regime import Regime
+from dynagram.results._regime import Regime, worst_regime
 from dynagram.results._result import Result, require_xarray
 from dynagram.results._table import Grid
 from dynagram.training import Posterior, Training
@@ -85,6 +85,7 @@ class Outputs(Result):
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     shown: str = "test"
+    regimes: Mapping[str, tuple[Regime, ...]] = field(default_factory=dict)
 
     # --- which samples and moments ------------------------------------------------------------
 
@@ -94,17 +95,17 @@ class Outputs(Result):
         if self.training_samples == 0:
             allowed = "training outputs were not computed: at the end of training they are targets"
             raise InvalidValueError("train", "asked", allowed)
-        return dataclasses.replace(self, shown="train")
+        return self._showing("train")
 
     @property
     def test(self) -> Outputs:
         """The outputs at the test samples."""
-        return dataclasses.replace(self, shown="test")
+        return self._showing("test")
 
     @property
     def samples(self) -> Outputs:
         """The outputs at training samples, then test samples, with covariances between both."""
-        return dataclasses.replace(self, shown="all")
+        return self._showing("all")
 
     def at(self, time: float | int) -> Outputs:
         """The outputs at one of `times`."""
@@ -126,7 +127,19 @@ class Outputs(Result):
             for name, estimate in self.estimates.items()
         }
         cut["recorded"] = {name: values[:, now] for name, values in self.recorded.items()}
-        return dataclasses.replace(self, **cut)
+        cut["regimes"] = {shown: regimes[now] for shown, regimes in self.regimes.items()}
+        return dataclasses.replace(self, **cut)._showing(self.shown)
+
+    def _showing(self, shown: str) -> Outputs:
+        """These samples, with the verdict on them where it was judged apart."""
+        judged = [
+            regime
+            for samples, regimes in self.regimes.items()
+            for regime in regimes
+            if shown in (samples, "all")
+        ]
+        regime = worst_regime(judged) if judged else self.regime
+        return dataclasses.replace(self, shown=shown, regime=regime)
 
     @property
     def rows(self) -> slice:
@@ -399,6 +412,10 @@ class Outputs(Result):
             "order": self.order,
             "training_samples": self.training_samples,
             "regime": None if self.regime is None else self.regime.to_dict(),
+            "regimes": {
+                shown: [regime.to_dict() for regime in regimes]
+                for shown, regimes in self.regimes.items()
+            },
             "members": self.members,
             "seed": self.seed,
             "counts": {name: estimate.count for name, estimate in self.estimates.items()},

@@ -50,7 +50,9 @@ from dynagram.theory.criticality._point import (
 )
 from dynagram.theory.criticality._points import (
     critical_initialisation,
+    critical_line,
     critical_points,
+    line_through,
 )
 from dynagram.theory.criticality._rates import (
     DepthScaledRates,
@@ -119,6 +121,7 @@ __all__ = [
     "angle_ntk",
     "correlation_length",
     "critical_initialisation",
+    "critical_line",
     "critical_points",
     "criticality_curves",
     "crossover_depth",
@@ -131,6 +134,7 @@ __all__ = [
     "from_gamma",
     "gamma_ntk",
     "kernel_law",
+    "line_through",
     "mean_square",
     "metric_law",
     "metric_source",

@@ -20,11 +20,12 @@ from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.results._outputs import Outputs
+from dynagram.results._regime import worst_regime
 from dynagram.theory.training._corrections import row_projectors
 from dynagram.theory.training._decay import Decay
 from dynagram.theory.training._eigenbasis import Eigenbasis
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
-from dynagram.theory.training._regime import own_regime, worst_regime
+from dynagram.theory.training._regime import own_regime
 from dynagram.training import Training
 
 _NOTE = "of one given network: at n = ∞ stands what its own NTK, held fixed, makes of it"

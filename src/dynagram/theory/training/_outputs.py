@@ -10,10 +10,11 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Network
 from dynagram.networks._checks import require_plain
 from dynagram.results._outputs import Outputs
+from dynagram.results._regime import worst_regime
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._corrections import corrections
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
-from dynagram.theory.training._regime import infinite_regime, trained_regime, worst_regime
+from dynagram.theory.training._regime import infinite_regime, trained_regime
 from dynagram.theory.training._tensors import modes_for, output_tensors
 from dynagram.training import Training
 
@@ -60,10 +61,17 @@ def finite_outputs(
     tensors = output_tensors(trained, inputs, frozen, accuracy=accuracy, seed=seed)
     decays = [moment.decay for moment in moments]
     changes = corrections(tensors, training.basis, decays, training.targets, training.K)
-    regimes = [
-        trained_regime(network, training, moment, change, tensors.mode(0))
-        for moment, change in zip(moments, changes, strict=True)
-    ]
+    samples = training.weights.size
+    rows = {"train": slice(0, samples), "test": slice(samples, None)}
+    if inputs.shape[0] == samples:
+        rows["test"] = slice(None)
+    regimes = {
+        shown: tuple(
+            trained_regime(network, training, moment, change, tensors.mode(0), rows[shown])
+            for moment, change in zip(moments, changes, strict=True)
+        )
+        for shown in rows
+    }
     return Outputs(
         network=network,
         how=how,
@@ -71,7 +79,8 @@ def finite_outputs(
         times=how.times,
         x=inputs,
         training_samples=training.weights.size,
-        regime=worst_regime(regimes),
+        regime=worst_regime(regimes["test"]),
+        regimes=regimes,
         infinite_mean=np.stack([moment.mean for moment in moments]),
         infinite_kernel=np.stack([moment.kernel for moment in moments]),
         parts_of_mean=_stack([change.means for change in changes]),
