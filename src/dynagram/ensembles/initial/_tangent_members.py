@@ -162,7 +162,8 @@ def check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
     """Refuse tensors that do not exist, or not for this network.
 
     Where σ' jumps (ReLU), R, S, T and U do not exist, and P and Q do for one input only: automatic
-    differentiation takes σ'' as 0 and would miss its delta function.
+    differentiation takes σ'' as 0 and would miss its delta function. Where σ'' jumps (ELU) it
+    would miss that of σ''', which only R has.
     """
     check_letters(tensors, LETTERS)
     paired = [name for name in tensors if name not in ("Theta", "H1", "D")]
@@ -173,4 +174,5 @@ def check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
     if _SECOND.intersection(tensors) and not harmless:
         check_differentiable(network, 2, "P and Q by automatic differentiation")
     if _THIRD.intersection(tensors):
-        check_differentiable(network, 3, "the expansion in the step size behind the ddNTK")
+        order = 3 if "R" in tensors else 2
+        check_differentiable(network, order, "the expansion in the step size behind the ddNTK")
