@@ -3,6 +3,8 @@
 Posterior means and covariances are `dynagram.predict_outputs` with a `Posterior`.
 """
 
+from dynagram.theory.bayes._couplings import PosteriorCouplings as PosteriorCouplings
+from dynagram.theory.bayes._couplings import posterior_couplings as posterior_couplings
 from dynagram.theory.bayes._evidence import LogEvidence as LogEvidence
 from dynagram.theory.bayes._evidence import log_bayes_factor as log_bayes_factor
 from dynagram.theory.bayes._evidence import log_evidence as log_evidence
@@ -12,6 +14,10 @@ from dynagram.theory.bayes._hebbian import conditional_metric as conditional_met
 from dynagram.theory.bayes._landscape import EvidenceLandscape as EvidenceLandscape
 from dynagram.theory.bayes._landscape import EvidencePeak as EvidencePeak
 from dynagram.theory.bayes._landscape import evidence_landscape as evidence_landscape
+from dynagram.theory.bayes._parameters import MostProbable as MostProbable
+from dynagram.theory.bayes._parameters import log_likelihood as log_likelihood
+from dynagram.theory.bayes._parameters import most_probable as most_probable
+from dynagram.theory.bayes._parameters import prior_decay as prior_decay
 from dynagram.theory.bayes._representation import RepresentationShift as RepresentationShift
 from dynagram.theory.bayes._representation import representation_shift as representation_shift
 
@@ -19,12 +25,18 @@ __all__ = [
     "EvidenceLandscape",
     "EvidencePeak",
     "LogEvidence",
+    "MostProbable",
+    "PosteriorCouplings",
     "RepresentationShift",
     "association",
     "conditional_metric",
     "evidence_landscape",
     "log_bayes_factor",
     "log_evidence",
+    "log_likelihood",
     "log_predictive_density",
+    "most_probable",
+    "posterior_couplings",
+    "prior_decay",
     "representation_shift",
 ]
