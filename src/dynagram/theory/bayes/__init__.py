@@ -11,6 +11,8 @@ from dynagram.theory.bayes._evidence import log_evidence as log_evidence
 from dynagram.theory.bayes._evidence import log_predictive_density as log_predictive_density
 from dynagram.theory.bayes._hebbian import association as association
 from dynagram.theory.bayes._hebbian import conditional_metric as conditional_metric
+from dynagram.theory.bayes._hypotheses import Hypotheses as Hypotheses
+from dynagram.theory.bayes._hypotheses import compare_hypotheses as compare_hypotheses
 from dynagram.theory.bayes._landscape import EvidenceLandscape as EvidenceLandscape
 from dynagram.theory.bayes._landscape import EvidencePeak as EvidencePeak
 from dynagram.theory.bayes._landscape import evidence_landscape as evidence_landscape
@@ -24,11 +26,13 @@ from dynagram.theory.bayes._representation import representation_shift as repres
 __all__ = [
     "EvidenceLandscape",
     "EvidencePeak",
+    "Hypotheses",
     "LogEvidence",
     "MostProbable",
     "PosteriorCouplings",
     "RepresentationShift",
     "association",
+    "compare_hypotheses",
     "conditional_metric",
     "evidence_landscape",
     "log_bayes_factor",
