@@ -50,6 +50,7 @@ def test_a_step_function():
     """E[θ(z)] = ½ at any metric; E[θ(z_a)θ(z_b)] moves with the angle, by finite differences."""
     flat = observable_mean(NET, X[:1], lambda z: jnp.where(z[0, 0] > 0, 1.0, 0.0))
     assert abs(flat.correction) < 2 * flat.errors[1] < 1e-5
+    assert abs(flat.value - 0.5) < 2 * flat.error
     tensors = predict(NET, X)
     K, G1, V = (tensors[name][-1] for name in ("K", "G1", "V"))
 

@@ -41,11 +41,11 @@ def test_retuned_rates_shift_the_frozen_ntk_back(widths):
 @pytest.mark.slow
 def test_networks_with_retuned_rates_have_the_frozen_ntk():
     x = np.array([[1.0, -0.4, 0.7]])
-    network = MLP([3, 24, 24, 24, 2], "gelu", C_b=0.1, C_W=1.8, lambda_b=0.3, lambda_W=0.8)
+    network = MLP([3, 24, 24, 24, 2], "swish", C_b=0.1, C_W=2.2, lambda_b=0.3, lambda_W=0.8)
     Theta = predict(network, x, ("Theta",))["Theta"][-1, 0, 0]
     found = {}
     for name, net in (("plain", network), ("retuned", retuned_rates(network, x[0]))):
-        H1 = simulate(net, x, ("H1",), members=20_000, seed=5).estimate("H1")
+        H1 = simulate(net, x, ("H1",), members=30_000, seed=5).estimate("H1")
         mean = predict(net, x, ("Theta",))["Theta"][-1, 0, 0] + H1.value[-1, 0, 0] / 24
         found[name] = (mean - Theta, H1.standard_error[-1, 0, 0] / 24)
     plain, error = found["plain"]

@@ -52,12 +52,12 @@ class ObservableMean:
     @property
     def value(self) -> Float[np.ndarray, "*shape"]:
         """The average to order 1/n."""
-        return self.infinite + self.correction / self.fan_in
+        return np.asarray(self.infinite + self.correction / self.fan_in)
 
     @property
     def error(self) -> Float[np.ndarray, "*shape"]:
         """A bound on the standard error of `value`."""
-        return self.errors[0] + self.errors[1] / self.fan_in
+        return np.asarray(self.errors[0] + self.errors[1] / self.fan_in)
 
 
 def observable_mean(
