@@ -1,16 +1,18 @@
 """Section ∞.1: after a step of gradient descent the NTK of ReLU networks moves by 1/√n, not 1/n.
 
 One training input, one step at half the inverse NTK. A neuron that fires and is pushed below zero
-stops to count, none begins to: with one hidden layer the mean change is −ηΘ₁²|ε|C_W^{3/2}/(π√(nK)),
-the first order in the fraction 1/√n of neurons that cross. Smooth activations move by 1/n, and so
-does what else there is in a ReLU network: √n E[ΔH]/Θ = a + b/√n is fitted for a.
+stops to count, none begins to: in layer k a fraction 1/√n of the neurons crosses, and each takes
+its share J²Θ_k of the NTK along. At critical initialisation with rates 1/L, where Θ_k = kΘ/L, the
+mean change is −ηΘ²|ε|C_W^{3/2}/(π√(nK)) Σ_{k<L} (k/L)², in the end linear in depth. Smooth
+activations move by 1/n, and so does what else there is in a ReLU network: √n E[ΔH]/Θ = a + b/√n is
+fitted for a.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -32,29 +34,36 @@ NAME = "book-relu-anomaly"
 ACTIVATIONS = ("relu", "gelu", "linear")
 INPUTS, TARGET, STEP = 16, 2.0, 0.5
 DEPTH, WIDTHS, SMOOTH_WIDTHS = 3, (32, 64, 128, 256, 512), (32, 64, 128, 256)
-# Against depth two widths are enough for a.
-DEPTHS, TWO_WIDTHS = (2, 3, 4, 6), (128, 512)
+# Against depth two widths are enough for a, larger ones for deeper networks.
+OF_DEPTH = {2: (128, 512), 3: (128, 512), 4: (128, 512)}
+OF_DEPTH_FULL = OF_DEPTH | {6: (512, 2048), 8: (512, 2048)}
 MEMBERS, MEMBERS_FULL = 2_000, 20_000
 
 
 def _run(settings: Settings) -> Result:
     members = MEMBERS_FULL if settings.full else MEMBERS
+    of_depth = OF_DEPTH_FULL if settings.full else OF_DEPTH
     cases = [("relu", width, depth) for depth in (2, DEPTH) for width in WIDTHS]
     cases += [(name, width, DEPTH) for name in ("gelu", "linear") for width in SMOOTH_WIDTHS]
-    cases += [("relu", width, depth) for depth in DEPTHS for width in TWO_WIDTHS]
+    cases += [("relu", width, depth) for depth, widths in of_depth.items() for width in widths]
     makers = {
         f"{name} {width} {depth}": functools.partial(_moved, settings, members, name, width, depth)
         for name, width, depth in dict.fromkeys(cases)
     }
     parts = finish_parts(settings, NAME, makers, {"members": members})
     table = Table.joined(parts.values())
+    depths = {
+        depth: leading_coefficient(table, "relu", depth, widths)
+        for depth, widths in of_depth.items()
+    }
+    laws = {depth: _law(table, depth, widths[-1]) for depth, widths in of_depth.items()}
     return Result(
-        tuple(_statements(table)),
+        tuple(_statements(table, depths, laws)),
         {"relu_anomaly": table.columns()},
-        draw_if_possible(lambda: draw(table, ACTIVATIONS, DEPTH, _of_depths(table))),
+        draw_if_possible(lambda: draw(table, ACTIVATIONS, DEPTH, depths, laws)),
         (
-            "The law of one hidden layer is ours: the probability that 0 < z < ηΘ₁|Wε| for a push "
-            "downwards, weighted with W². The book gives the powers only.",
+            "The law is ours: the probability that 0 < z < ηΘ_k|Jε| for a push downwards, weighted "
+            "with J², layer by layer. The book gives the powers only.",
         ),
     )
 
@@ -111,14 +120,18 @@ def _one_step(network: MLP, x: Array, Theta: float, key: Array) -> tuple[Array, 
     return change[0, 0, 0, 0], error[0, 0]
 
 
-def one_hidden_layer_law(width: int, epsilon: float, Theta: float) -> float:
-    """E[ΔH]/Θ of a two-layer ReLU network, leading order in 1/√n."""
-    network = critical_network("relu", width, 2)
-    kernels = frozen_kernels(network, np.ones((1, INPUTS)))
-    K, below = float(kernels.K[0, 0, 0]), float(kernels.Theta[0, 0, 0])
-    eta = STEP / Theta
-    crossing = eta * below**2 * epsilon * network.C_W[1] ** 1.5 / (math.pi * math.sqrt(width * K))
-    return -crossing / Theta
+def crossing_law(depth: int, epsilon: float) -> float:
+    """√n E[ΔH]/Θ of critical ReLU networks with L = `depth` layers at leading order in 1/√n."""
+    network = critical_network("relu", 1, depth)
+    K = float(frozen_kernels(network, np.ones((1, INPUTS)), layers="last").K[-1, 0, 0])
+    layers = (depth - 1) * (2 * depth - 1) / (6.0 * depth)  # Σ_{k<L} (k/L)²
+    return -STEP * epsilon * network.C_W[-1] ** 1.5 / (math.pi * math.sqrt(K)) * layers
+
+
+def _law(table: Table, depth: int, width: int) -> float:
+    """The law with the mean error |ε| of the widest networks."""
+    where = {"activation": "relu", "width": width, "depth": depth}
+    return crossing_law(depth, float(table.each("epsilon", **where)[0]))
 
 
 def leading_coefficient(table: Table, name: str, depth: int, widths: Sequence[int]) -> Estimate:
@@ -147,11 +160,9 @@ def fitted_power(x: Sequence[float | int], estimates: Sequence[Estimate]) -> Est
     return Estimate(np.asarray(slope), np.asarray(scale**-0.5), len(values))
 
 
-def _of_depths(table: Table) -> dict[int, Estimate]:
-    return {depth: leading_coefficient(table, "relu", depth, TWO_WIDTHS) for depth in DEPTHS}
-
-
-def _statements(table: Table) -> list[Statement]:
+def _statements(
+    table: Table, depths: Mapping[int, Estimate], laws: Mapping[int, float]
+) -> list[Statement]:
     a = leading_coefficient(table, "relu", DEPTH, WIDTHS)
     statements = [
         Statement(
@@ -176,29 +187,31 @@ def _statements(table: Table) -> list[Statement]:
                 f"√n E[ΔH]/Θ → {_words(a)}; root mean square ∝ n^({_words(power)})",
             )
         )
-    a = leading_coefficient(table, "relu", 2, WIDTHS)
-    widest = {"activation": "relu", "width": WIDTHS[-1], "depth": 2}
-    epsilon, Theta = (float(table.each(c, **widest)[0]) for c in ("epsilon", "Theta"))
-    law = math.sqrt(WIDTHS[-1]) * one_hidden_layer_law(WIDTHS[-1], epsilon, Theta)
+    a, law = leading_coefficient(table, "relu", 2, WIDTHS), laws[2]
     statements.append(
         Statement(
-            "relu, one hidden layer: at leading order it is −ηΘ₁²|ε|C_W^{3/2}/(π√(nK))",
-            abs(float(a.value) - law) < 3.0 * float(a.standard_error)
-            and float(a.standard_error) < 0.1 * abs(law),
+            "relu, one hidden layer: it falls by the share of the neurons that stop to fire",
+            _agrees(a, law),
             f"√n E[ΔH]/Θ → {_words(a)}, the law says {law:.4f}",
         )
     )
-    depths = _of_depths(table)
-    power = fitted_power(list(depths), list(depths.values()))
     statements.append(
         Statement(
-            "relu: the change grows linearly with depth",
-            abs(float(power.value) - 1.0) < 0.15 + 3.0 * float(power.standard_error),
-            f"a ∝ L^({_words(power)}): "
-            + ", ".join(f"{_words(value)} at L = {depth}" for depth, value in depths.items()),
+            "relu: it grows with depth as the law says, in the end linearly",
+            all(_agrees(value, laws[depth]) for depth, value in depths.items()),
+            "; ".join(
+                f"L = {depth}: {_words(value)}, law {laws[depth]:.3f}"
+                for depth, value in depths.items()
+            ),
         )
     )
     return statements
+
+
+def _agrees(a: Estimate, law: float) -> bool:
+    """Within three standard errors, which are small against the law."""
+    error = float(a.standard_error)
+    return abs(float(a.value) - law) < 3.0 * error and error < 0.12 * abs(law)
 
 
 def _words(estimate: Estimate) -> str:

@@ -12,9 +12,13 @@ from dynagram_experiments._parts import Table
 
 
 def draw(
-    table: Table, names: Sequence[str], depth: int, of_depths: Mapping[int, Estimate]
+    table: Table,
+    names: Sequence[str],
+    depth: int,
+    of_depths: Mapping[int, Estimate],
+    laws: Mapping[int, float],
 ) -> dict[str, Any]:
-    """Left: the change times √n against 1/√n, a straight line to a. Right: a against depth.
+    """Left: the change times √n against 1/√n, a line to a at 0. Right: a and its law with depth.
 
     Bars are ± two standard errors.
     """
@@ -29,12 +33,13 @@ def draw(
         lines[name] = Line(n[order] ** -0.5, mean[order], 2.0 * error[order])
     left = line_chart(
         lines, Axis("1/√n", domain=(0.0, 0.19)), Axis("√n E[ΔH]/Θ", guides={"": 0.0}),
-        title=f"L = {depth}", width=300, height=260, names=list(names),
+        title=f"L = {depth}", width=300, height=260, names=[*names, "law"],
     )  # fmt: skip
     right = line_chart(
-        {names[0]: Line.through(of_depths)},
-        Axis("depth L", domain=(0.0, 1.1 * max(of_depths)), format="d"),
+        {"law": Line(list(laws), list(laws.values()))},
+        Axis("depth L", ticks=list(laws), domain=(1.5, max(laws) + 0.5), format="d"),
         Axis("limit of √n E[ΔH]/Θ at n = ∞", guides={"": 0.0}),
-        title=names[0], width=300, height=260, names=list(names),
+        points={names[0]: Line.through(of_depths)},
+        title=f"{names[0]}, against depth", width=300, height=260, names=[*names, "law"],
     )  # fmt: skip
     return {"relu_anomaly": side_by_side([left, right])}
