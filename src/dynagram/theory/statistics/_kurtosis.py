@@ -4,6 +4,7 @@ K depends on the variance of the weights alone, and so do V between different ne
 follows from it. A single neuron sums n weights, whose excess kurtosis κ leaves its fourth cumulant
 κ C_W²⟨σ⁴⟩/n: as large as V/n, and it shifts the metric of the next layer as G^{1} does. The book's
 remark that other distributions of the same variance agree up to 1/n holds, and no further.
+Derivation: docs/derivations/next-order.md (D6.12).
 """
 
 from __future__ import annotations

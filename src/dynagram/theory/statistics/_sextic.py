@@ -4,6 +4,7 @@ Beyond the quartic term (4.44) the action of a layer has u^(ab)(cd)(ef)/24 Σ_ij
 z_ke z_kf, of order 1/n² (A.55). The density is an average of N(0, Ĝ) over Ĝ; the third cumulant of
 its exponent is −κ₃/48 in S, and what two fluctuations leave of the second-order term of Ĝ⁻¹ is
 +⅛ V G⁻¹ V: u = 3 sym(V G⁻¹ V) − ½ κ₃ with indices raised by G, −½κ₃/G⁶ + 3V²/G⁷ for one input.
+Derivation: docs/derivations/next-order.md (D6.11).
 """
 
 from __future__ import annotations
