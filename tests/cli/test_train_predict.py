@@ -145,7 +145,10 @@ def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
 def test_refusals_take_one_line(complaint, config, tmp_path):
     assert "no such file" in complaint("train-predict", tmp_path / "none.toml")
     assert "2/λ_max" in complaint("train-predict", config(eta=50.0))
-    assert "at a kink" in complaint("train-predict", config(activation="relu"))
+    kinked = complaint("train-predict", config(activation="relu"))
+    assert "R, S, T, U of the ddNTKs diverge" in kinked
+    assert 'order="infinite"' in kinked
+    assert "P, Q, S, T, U do exist" in complaint("train-predict", config(activation="elu"))
     assert "only gradient flow" in complaint("train-predict", config(more="time = 2"))
     assert "infinite, 1/n" in complaint("train-predict", config(), "--order", "2")
     assert "even number" in complaint("train-predict", config(), "--simulate", 513)

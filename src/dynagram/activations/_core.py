@@ -115,6 +115,19 @@ class Activation:
         return not self.kinks
 
     @property
+    def derivatives(self) -> int:
+        """The highest p ≤ 3 whose σ^(p) is a function: below a jump all are, above it deltas.
+
+        >>> from dynagram.activations import activation
+        >>> [activation(name).derivatives for name in ("step", "relu", "elu", "tanh")]
+        [0, 1, 2, 3]
+        """
+        first = (
+            next(order for order, jump in enumerate(kink.jumps) if jump) for kink in self.kinks
+        )
+        return min(first, default=3)
+
+    @property
     def jumps(self) -> bool:
         """σ itself is discontinuous: σ' holds a delta, so gradients and the NTK do not exist."""
         return any(kink.jumps[0] != 0.0 for kink in self.kinks)

@@ -33,12 +33,14 @@ from dynagram.networks._checks import (
     Widths,
     as_list,
     checked_activation,
+    checked_choice,
     checked_dtype,
     checked_real,
     checked_widths,
     collapsed,
     per_layer,
 )
+from dynagram.networks._distributions import DISTRIBUTIONS
 from dynagram.networks._model import Model
 
 _REQUIRED = ("widths", "activation", "C_b", "C_W")
@@ -322,20 +324,30 @@ class MLP(Architecture):
         C_b, C_W = ([factor * value for factor in rest] for value in (point.C_b, point.C_W))
         return cls(sizes, sigma, C_b, C_W, lambda_b, lambda_W, skip=strengths or 0.0)
 
-    def init(self, seed: int | Array = 0, *, dtype: DTypeLike | None = None) -> Model:
+    def init(
+        self,
+        seed: int | Array = 0,
+        *,
+        dtype: DTypeLike | None = None,
+        distribution: str = "normal",
+    ) -> Model:
         """A network drawn from this specification, with its weights.
 
         **Arguments:**
 
         - `seed`: an integer, or a JAX key.
         - `dtype`: of the parameters; by default JAX's current float.
+        - `distribution`: "normal", which the theory assumes, or with the same variances "uniform",
+            or "truncated-normal" cut at two standard deviations: equal at infinite width and not
+            at order 1/n (`dynagram.theory.statistics.kurtosis_shift`).
 
         **Returns:** a `Model`, to be called on inputs (N, n_0).
 
         >>> float(MLP([2, 3, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)(jnp.zeros((1, 2)))[0, 0])
         0.0
         """
-        return Model(self, self.draw(checked_key(seed), dtype))
+        checked_choice("distribution", distribution, tuple(DISTRIBUTIONS))
+        return Model(self, self.draw(checked_key(seed), dtype, distribution))
 
     def output_metric(self, params: Params, x: ArrayLike) -> Float[Array, "samples samples"]:
         """Ĝ^(L), the covariance of the outputs given all weights but the last; traceable."""
@@ -344,19 +356,22 @@ class MLP(Architecture):
             signal = self.activation(self.preactivations(params, x)[-2])
         return self.C_b[-1] + self.C_W[-1] / signal.shape[1] * (signal @ signal.T)
 
-    def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
+    def draw(
+        self, key: Array, dtype: DTypeLike | None = None, distribution: str = "normal"
+    ) -> Params:
         """Parameters b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.
 
-        `dtype` defaults to JAX's current float. The draw of a layer depends on `key`, the depth
-        and the widths of that layer only: changing C_b or C_W rescales the same normal numbers.
+        `dtype` defaults to JAX's current float; `distribution` as in `init`. The draw of a layer
+        depends on `key`, the depth and the widths of that layer only: changing C_b or C_W rescales
+        the same numbers.
         """
         dtype = checked_dtype(dtype)
         layers = []
         for index, layer_key in enumerate(jax.random.split(key, self.depth)):
             n_in, n_out = self.widths[index], self.widths[index + 1]
-            normal = jax.random.normal(layer_key, (n_out, 1 + n_in), dtype)
+            numbers = DISTRIBUTIONS[distribution](layer_key, (n_out, 1 + n_in), dtype)
             std_b, std_W = math.sqrt(self.C_b[index]), math.sqrt(self.C_W[index] / n_in)
-            layers.append(Layer(std_b * normal[:, 0], std_W * normal[:, 1:]))
+            layers.append(Layer(std_b * numbers[:, 0], std_W * numbers[:, 1:]))
         return tuple(layers)
 
     def to_toml(self) -> str:

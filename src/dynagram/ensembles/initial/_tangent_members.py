@@ -207,7 +207,8 @@ def check_tensors(network: Network, samples: int, tensors: Sequence[str]) -> Non
     """Refuse tensors that do not exist, or not for this network.
 
     Where σ' jumps (ReLU), R, S, T and U do not exist, and P and Q do for one input only: automatic
-    differentiation takes σ'' as 0 and would miss its delta function.
+    differentiation takes σ'' as 0 and would miss its delta function. Where σ'' jumps (ELU) it
+    would miss that of σ''', which only R has.
     """
     check_letters(tensors, LETTERS if isinstance(network, MLP) else CHAIN_LETTERS)
     single = ("Theta", "H1", "D", "K", "V", "G1")
@@ -219,4 +220,5 @@ def check_tensors(network: Network, samples: int, tensors: Sequence[str]) -> Non
     if _SECOND.intersection(tensors) and not harmless:
         check_differentiable(network, 2, "P and Q by automatic differentiation")
     if _THIRD.intersection(tensors):
-        check_differentiable(network, 3, "the expansion in the step size behind the ddNTK")
+        order = 3 if "R" in tensors else 2
+        check_differentiable(network, order, "the expansion in the step size behind the ddNTK")

@@ -118,6 +118,7 @@ def ddntk_patterns(model: Model, x: ArrayLike) -> DDNTKPatterns:
     >>> bool(jnp.allclose(patterns.second_ijji[..., 0], whole.second[..., 0, 1, 1, 0]))
     True
     """
+    _check(model.network)
     return network_ddntk_patterns(model.network, model.params, x)
 
 
@@ -174,8 +175,7 @@ def network_ddntk(network: Architecture, params: Params, x: ArrayLike) -> DDNTK:
 
 
 def network_ddntk_patterns(network: Architecture, params: Params, x: ArrayLike) -> DDNTKPatterns:
-    """`ddntk_patterns` of one member, traceable."""
-    _check(network)
+    """`ddntk_patterns` of one member, traceable; where σ'' jumps only its second ones count."""
     return _ddntk_patterns(network, params, x)
 
 

@@ -60,6 +60,7 @@ from dynagram.theory.criticality._rates import (
     depth_scaled_rates,
     ntk_shares,
 )
+from dynagram.theory.criticality._robustness_laws import robustness_laws
 from dynagram.theory.criticality._susceptibilities import (
     curvature_average,
     mean_square,
@@ -150,6 +151,7 @@ __all__ = [
     "phase",
     "ratio_laws",
     "renormalised_weight_variance",
+    "robustness_laws",
     "scale_invariant_tangents",
     "semi_critical_law",
     "separation_vertex",
