@@ -67,6 +67,7 @@ class Outputs(Result):
     regime: Regime | None
     infinite_mean: Float[np.ndarray, "time sample outputs"] | None = None
     infinite_kernel: Float[np.ndarray, "time sample sample"] | None = None
+    infinite_covariance: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
     parts_of_mean: Parts = field(default_factory=dict)
     parts_of_covariance: Parts = field(default_factory=dict)
     measured_mean: Float[np.ndarray, "time sample outputs"] | None = None
@@ -240,12 +241,12 @@ class Outputs(Result):
 
     @property
     def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
-        """The covariance at infinite width, where outputs are independent."""
+        """The covariance at infinite width; after a squared error outputs are independent."""
         return self._infinite_covariances()[-1]
 
     @property
     def kernel_infinite(self) -> Float[np.ndarray, "sample sample"]:
-        """The covariance of any one output at infinite width."""
+        """The covariance of any one output at infinite width, where outputs are independent."""
         return self._needed("infinite_kernel")[-1, self.rows, self.rows]
 
     @property
@@ -315,7 +316,8 @@ class Outputs(Result):
     def to_dict(self) -> dict[str, Any]:
         """Network, training, moments, means, errors, spreads, covariances, regime; moments first.
 
-        At infinite width the covariance of every output is `kernel_infinite`.
+        At infinite width the covariance of every output is `kernel_infinite`; where the loss ties
+        outputs together there is `covariance_infinite` instead.
         """
         result: dict[str, Any] = {
             "network": _text_of(self.network),
@@ -333,7 +335,10 @@ class Outputs(Result):
         }
         if self.infinite_mean is not None:
             result["mean_infinite"] = self.means_infinite
-            result["kernel_infinite"] = self._needed("infinite_kernel")[:, self.rows, self.rows]
+            if self.infinite_kernel is None:
+                result["covariance_infinite"] = self._infinite_covariances()
+            else:
+                result["kernel_infinite"] = self.infinite_kernel[:, self.rows, self.rows]
         if self.order != "∞":
             result["covariance"] = self.covariances if self._has_covariance else None
         if self.order == "1/n":
@@ -450,11 +455,15 @@ class Outputs(Result):
         return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
 
     def _infinite_variances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return np.einsum("xtiti->xti", self._infinite_covariances())
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         single = np.einsum("xtt->xt", kernel)[:, :, None]
         return np.broadcast_to(single, (*single.shape[:2], self.network.output_size))
 
     def _infinite_covariances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return _block(self.infinite_covariance, self.rows)
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         return np.einsum("xts,ij->xtisj", kernel, np.eye(self.network.output_size))
 

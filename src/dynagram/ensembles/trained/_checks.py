@@ -15,9 +15,8 @@ from dynagram.networks import MLP, Architecture, Layer, Params
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
 from dynagram.training._algorithms import import_function
-from dynagram.training._losses import check_loss_targets
+from dynagram.training._losses import SQUARED, check_loss_targets
 
-_SQUARED = ("half-sum", "mean")
 _FEWEST_IN_PAIRS = 64
 
 
@@ -37,7 +36,7 @@ def _check_the_end(network: Architecture, how: Training) -> None:
     """Training without a length is asked only where it has an end, zero error."""
     length = "a time" if how.is_flow else "steps"
     for name, value, wrong in (
-        ("loss", how.loss, how.loss not in _SQUARED),
+        ("loss", how.loss, how.loss not in SQUARED),
         ("batch", how.batch, how.batch is not None),
         ("weight_decay", how.weight_decay, how.weight_decay > 0.0),
         ("stop", how.stop, bool(how.stop) and not how.is_discrete),
@@ -137,7 +136,7 @@ def check_pairs(
     for name, (value, wrong) in {
         "network": (network, not isinstance(network, MLP)),
         "data": (data, not isinstance(data, Data) or not len(data.test_x)),
-        "loss": (how.loss, how.loss not in _SQUARED),
+        "loss": (how.loss, how.loss not in SQUARED),
         "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
         "batch": (how.batch, how.batch is not None),
         "weight_decay": (how.weight_decay, how.weight_decay > 0.0),

@@ -38,6 +38,7 @@ from dynagram.networks._checks import checked_integer, checked_number
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training, TwoStep
+from dynagram.training._losses import SQUARED
 
 if TYPE_CHECKING:
     from dynagram.ensembles.engine._outcome import Outcome
@@ -224,7 +225,7 @@ class TrainingJob:
         if isinstance(self.how.algorithm, TwoStep) and isinstance(self.network, MLP):
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))
-        if self.how.loss == "cross-entropy" or self.how.batch is not None:
+        if self.how.loss not in SQUARED or self.how.batch is not None:
             return arrays
         return arrays._replace(goals=merged.y[merged.place])
 

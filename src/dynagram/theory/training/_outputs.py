@@ -49,14 +49,14 @@ def finite_outputs(
     moments.
     """
     inputs, trained = distinct_inputs(data), network.with_fixed(how.fixed)
-    _require_smooth(network)
+    require_smooth(network)
     modes_for(find_distinct(inputs)[0].size)
     frozen = frozen_kernels(trained, inputs)
     training = InfiniteTraining.of(trained, data, how, frozen=frozen)
     training.basis.require_full_rank()
     moments = [training.at(moment) for moment in how.recorded]
     if accuracy is None:
-        accuracy = _ACCURACY if inputs.shape[0] <= _FEW_SAMPLES else _ACCURACY_OF_MANY
+        accuracy = default_accuracy(inputs.shape[0])
     tensors = output_tensors(trained, inputs, frozen, accuracy=accuracy, seed=seed)
     decays = [moment.decay for moment in moments]
     changes = corrections(tensors, training.basis, decays, training.targets, training.K)
@@ -88,7 +88,13 @@ def _stack(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([moment[name] for moment in parts]) for name in parts[0]}
 
 
-def _require_smooth(network: MLP) -> None:
+def default_accuracy(samples: int) -> float:
+    """Of four-sample averages, which are cheap for few samples."""
+    return _ACCURACY if samples <= _FEW_SAMPLES else _ACCURACY_OF_MANY
+
+
+def require_smooth(network: MLP) -> None:
+    """Refuse networks without a 1/n, or whose expansion in the step size fails."""
     sigma = network.activation
     if network.depth < 2:
         raise InvalidValueError(
