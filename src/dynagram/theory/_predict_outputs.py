@@ -96,7 +96,7 @@ def predict_outputs(
     if isinstance(network, Model):
         _require_own_path(how)
         return own_outputs(network, data, how, order=label)
-    if not _has_closed_form(how):
+    if not has_closed_form(how):
         return path_outputs(network, data, how, order=label, accuracy=accuracy, seed=seed)
     if label == "∞":
         return infinite_outputs(network, data, how)
@@ -114,10 +114,10 @@ def _check_kinds(network: object, data: object, how: object) -> None:
             raise InvalidTypeError(name, text, f"expected {words}")
 
 
-def _has_closed_form(how: Training) -> bool:
+def has_closed_form(how: Training) -> bool:
     """Whether outputs are known functions of time: a squared error of all samples, no memory."""
     plain = isinstance(how.algorithm, GradientDescent | GradientFlow | TwoStep)
-    return plain and how.loss in SQUARED and how.batch is None
+    return plain and how.loss in SQUARED and how.batch is None and not how.schedule
 
 
 def _require_closed_equations(how: Training) -> None:
@@ -129,12 +129,12 @@ def _require_closed_equations(how: Training) -> None:
     ):  # fmt: skip
         if value != none:
             raise InvalidValueError(name, value, f"not in a prediction: {words}")
-    if not _has_closed_form(how):
+    if not has_closed_form(how):
         Optimiser.of(how)
 
 
 def _require_own_path(how: Training) -> None:
     """Refuse what is not known of one given network."""
-    if not _has_closed_form(how):
+    if not has_closed_form(how):
         allowed = "of one given network: a squared error of all samples by gd, flow or two-step"
         raise InvalidValueError("how", f"{how.name} on {how.loss}", allowed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
-from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
+from dynagram.ensembles.trained._observe import OUTPUTS, TESTED, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Architecture, Layer, Params
 from dynagram.observables.tangents._signals import check_differentiable
@@ -58,8 +58,7 @@ def check_data(network: Architecture, how: Training, data: object) -> None:
     """Whether `data` is a training set, or a function of a key, that fits."""
     if isinstance(data, Data):
         data.check(network)
-        if how.batch is not None and how.batch > len(data.x):
-            raise InvalidValueError("batch", how.batch, f"there are {len(data.x)} samples")
+        check_batch_fits(how, len(data.x))
         check_loss_targets(how.loss, data.y)
         return
     function = data_function(data)
@@ -71,6 +70,14 @@ def check_data(network: Architecture, how: Training, data: object) -> None:
         if wrong:
             raise InvalidValueError("data", data, f"{what} needs a training set: pass a Data")
     check_data_function(function, network.input_size, network.output_size)
+
+
+def check_batch_fits(how: Training, samples: int) -> None:
+    """Whether a batch is not larger than the training set, and names samples of it."""
+    listed = how.batch if isinstance(how.batch, tuple) else ()
+    largest = max((sample + 1 for batch in listed for sample in batch), default=how.batch_size or 0)
+    if largest > samples:
+        raise InvalidValueError("batch", how.batch, f"there are {samples} samples")
 
 
 def data_function(data: object) -> DataFunction:
@@ -127,6 +134,8 @@ def check_observables(
     for name, source in observables:
         if needs_inputs(source) and probe is None:
             raise InvalidValueError("test_x", None, f"{name} is measured on test inputs")
+        if source in TESTED and (not isinstance(data, Data) or data.test_y is None):
+            raise InvalidValueError("test_y", None, f"{name} needs test inputs with targets")
 
 
 def check_pairs(
@@ -139,6 +148,7 @@ def check_pairs(
         "loss": (how.loss, how.loss not in SQUARED),
         "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
         "batch": (how.batch, how.batch is not None),
+        "schedule": (how.schedule, bool(how.schedule)),
         "weight_decay": (how.weight_decay, how.weight_decay > 0.0),
         "fixed": (how.fixed, bool(how.fixed)),
         "stop": (how.stop, bool(how.stop)),

@@ -21,6 +21,7 @@ from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._chunk import member_chunk, pair_chunk
 from dynagram.ensembles.trained._observe import (
+    TESTED,
     Observables,
     ObservablesLike,
     checked_observables,
@@ -175,7 +176,7 @@ class TrainingJob:
     def samples(self) -> int:
         """Samples that one step sees."""
         if isinstance(self.data, Data):
-            return self.how.batch or len(self.data.x)
+            return self.how.batch_size or len(self.data.x)
         return check_data_function(
             checks.data_function(self.data), self.network.input_size, self.network.output_size
         )
@@ -222,6 +223,8 @@ class TrainingJob:
         if not isinstance(self.data, Data):
             return arrays
         arrays, merged = arrays._replace(x=self.data.x, y=self.data.y), self.data.merged
+        if any(source in TESTED for _, source in self.observables):
+            arrays = arrays._replace(test_y=self.data.test_y)
         if isinstance(self.how.algorithm, TwoStep) and isinstance(self.network, MLP):
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))

@@ -10,6 +10,7 @@ from dynagram.theory.training._generalisation import (
     expected_cross_entropy as expected_cross_entropy,
 )
 from dynagram.theory.training._generalisation import expected_loss as expected_loss
+from dynagram.theory.training._generalisation import split_loss as split_loss
 from dynagram.theory.training._interpolation import Interpolation as Interpolation
 from dynagram.theory.training._interpolation import Robustness as Robustness
 from dynagram.theory.training._interpolation import interpolate as interpolate
@@ -31,6 +32,7 @@ __all__ = [
     "kernel_descent",
     "kernel_flow",
     "robustness",
+    "split_loss",
     "step_sizes",
     "stochastic_moments",
 ]

@@ -32,13 +32,15 @@ Observe = Callable[[Tree], Tree]
 class Optimiser:
     """The numbers of an optimiser that is linear in past gradients; hashable.
 
-    `eta` is None for gradient flow. A momentum μ adds v ← μ v + x and moves by η v, with Nesterov's
+    `eta` is None for gradient flow; `schedule` are factors of it, one per step, of which the last
+    holds from then on. A momentum μ adds v ← μ v + x and moves by η v, with Nesterov's
     look ahead by η (x + μ v).
     """
 
     eta: float | None
     momentum: float = 0.0
     nesterov: bool = False
+    schedule: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, how: Training) -> Optimiser:
@@ -46,17 +48,18 @@ class Optimiser:
 
         >>> from dynagram.training import Optax
         >>> Optimiser.of(Training(Optax("momentum", 0.1, momentum=0.8), steps=3))
-        Optimiser(eta=0.1, momentum=0.8, nesterov=False)
+        Optimiser(eta=0.1, momentum=0.8, nesterov=False, schedule=())
         """
         algorithm = how.algorithm
         if isinstance(algorithm, GradientFlow):
             return cls(None)
         if isinstance(algorithm, GradientDescent):
-            return cls(algorithm.eta)
+            return cls(algorithm.eta, schedule=how.schedule)
         if isinstance(algorithm, Optax) and algorithm.rule == "momentum":
             options = dict(algorithm.options)
             momentum = float(options.get("momentum", 0.9))
-            return cls(algorithm.eta, momentum, bool(options.get("nesterov", False)))
+            nesterov = bool(options.get("nesterov", False))
+            return cls(algorithm.eta, momentum, nesterov, how.schedule)
         raise InvalidValueError(
             "algorithm", how.name, "its steps are not linear in past gradients, so that no "
             "equations for outputs and kernels close: expected gd, flow or momentum, or train "
@@ -75,10 +78,12 @@ class Optimiser:
 
     def _steps(self, drive: Drive, observe: Observe, start: Tree, moments: Moments) -> Tree:
         assert self.eta is not None
-        eta, momentum = self.eta, self.momentum
+        momentum = self.momentum
+        rates = self.eta * np.array(self.schedule or (1.0,))
 
         def step(index: Array, held: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
             memory, velocity = held
+            eta = jnp.asarray(rates)[jnp.minimum(index, len(rates) - 1)]
             push = drive(memory, index)
             if momentum == 0.0:
                 return jax.tree.map(lambda m, x: m + eta * x, memory, push), velocity

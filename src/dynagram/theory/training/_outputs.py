@@ -14,6 +14,7 @@ from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._corrections import corrections
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
 from dynagram.theory.training._regime import infinite_regime, trained_regime, worst_regime
+from dynagram.theory.training._squared_curves import squared_curves
 from dynagram.theory.training._tensors import modes_for, output_tensors
 from dynagram.training import Training
 
@@ -36,6 +37,7 @@ def infinite_outputs(network: MLP, data: Data, how: Training) -> Outputs:
         regime=worst_regime([infinite_regime(training, moment) for moment in moments]),
         infinite_mean=np.stack([moment.mean for moment in moments]),
         infinite_kernel=np.stack([moment.kernel for moment in moments]),
+        estimates=squared_curves(data, how.loss, moments),
         notes=data.merged.notes,
     )
 
@@ -78,6 +80,7 @@ def finite_outputs(
         parts_of_covariance=_stack([change.covariances for change in changes]),
         mean_errors=np.stack([change.mean_error for change in changes]) / network.width,
         covariance_errors=np.stack([change.covariance_error for change in changes]) / network.width,
+        estimates=squared_curves(data, how.loss, moments, changes, network.width),
         seed=seed,
         notes=data.merged.notes,
     )

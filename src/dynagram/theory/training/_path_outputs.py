@@ -114,7 +114,9 @@ def check_path(network: MLP, data: Data, how: Training) -> None:
         raise InvalidValueError(
             "activation", network.activation.name, "σ jumps: the NTK does not exist"
         )
-    if isinstance(how.batch, int) and how.batch > len(data.x):
+    listed = how.batch if isinstance(how.batch, tuple) else ()
+    largest = max((sample + 1 for batch in listed for sample in batch), default=how.batch_size or 0)
+    if largest > len(data.x):
         raise InvalidValueError("batch", how.batch, f"there are {len(data.x)} samples")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,9 +25,24 @@ _SMALLEST = 1e-10
 class Draws(NamedTuple):
     """Points of one scrambling: for the frozen path, first-order and second-order answers."""
 
-    frozen: int = 2048
-    first: int = 64
-    second: int = 512
+    frozen: int
+    first: int
+    second: int
+
+    @classmethod
+    def usual(cls, train: int, samples: int, outputs: int) -> Draws:
+        """As many as cost about as much as the tensors do; few samples take more of them.
+
+        >>> Draws.usual(3, 4, 2), Draws.usual(16, 32, 2)
+        (Draws(frozen=4096, first=1024, second=4096), Draws(frozen=2048, first=64, second=512))
+        """
+        first = 10 * train**3 * samples * outputs
+        second = 10 * train * samples * outputs**2
+        return cls(
+            4096 if samples * outputs <= 16 else 2048,
+            _power_of_two(1.7e8 / first, 64, 1024),
+            _power_of_two(1.5e7 / second, 512, 4096),
+        )
 
 
 class Targets(NamedTuple):
@@ -55,7 +70,11 @@ class PathProblem:
     moments: tuple[float | int, ...]
     batch: int | tuple[tuple[int, ...], ...] | None = None
     seed: int = 0
-    draws: Draws = field(default_factory=Draws)
+
+    @cached_property
+    def draws(self) -> Draws:
+        """How many points averages take."""
+        return Draws.usual(self.training_samples, self.samples, self.outputs)
 
     @property
     def samples(self) -> int:
@@ -143,6 +162,11 @@ class PathProblem:
         return jnp.stack(
             [loss_value(self.loss, z[jnp.asarray(place)], jnp.asarray(y)) for y, place in sets]
         )
+
+
+def _power_of_two(wanted: float, least: int, most: int) -> int:
+    """The power of two below `wanted`, within bounds."""
+    return int(np.clip(2 ** int(np.log2(max(wanted, 1.0))), least, most))
 
 
 def _root(matrix: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
