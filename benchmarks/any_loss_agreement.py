@@ -79,31 +79,32 @@ def write(name, case, folder):
     )  # fmt: skip
 
 
+def rms(values):
+    return float(np.sqrt(np.mean(values**2))) if values.size else np.nan
+
+
 def table(name, folder):
-    """Root mean square errors over all samples and outputs, in units of 1e-3."""
+    """Root mean square errors over all samples and outputs, and those of the test loss, × 1000."""
     found, seen = load(folder / f"{name}-predicted.npz"), np.load(folder / f"{name}-measured.npz")
-    parts = {k: v.reshape(*v.shape[:1], -1) for k, v in found.parts_of_mean.items()}
+    parts = {k: v.reshape(len(v), -1) for k, v in found.parts_of_mean.items()}
     correction = sum(v for k, v in parts.items() if k != "start")
-    moments, widths = found.how.recorded, sorted({int(k.split("/")[0]) for k in seen.files})
-    print(
-        f"\n{name}: rms over outputs of [mean − ∞], of [mean − 1/n], their noise; test loss likewise"
-    )
-    for n in widths:
+    losses = [found.estimates[k].value for k in ("test_loss", "test_loss_infinite")]
+    shift = (losses[0] - losses[1]) * found.width
+    print(f"\n{name}, × 1000. Outputs: rms of (mean − ∞), (mean − 1/n), its noise, how many times")
+    print("closer where the correction exceeds 3 standard errors, and where that is; parts/change.")
+    for n in sorted({int(k.split("/")[0]) for k in seen.files if "/" in k}):
         d, error = seen[f"{n}/d"], seen[f"{n}/d_error"]
         loss, loss_error = seen[f"{n}/loss_d"][:, 1], seen[f"{n}/loss_d_error"][:, 1]
-        width = found.network.width
-        shift = found.estimates["test_loss"].value - found.estimates["test_loss_infinite"].value
-        for t, moment in enumerate(moments):
-            rms = lambda v: float(np.sqrt(np.mean(v**2)))  # noqa: E731
-            infinite, finite = rms(d[t]), rms(d[t] - correction[t] / n)
-            noise = rms(error[t])
+        for t, moment in enumerate(found.how.recorded):
+            left = d[t] - correction[t] / n
             above = np.abs(correction[t] / n) > 3.0 * error[t]
-            closer = rms(d[t][above]) / max(rms((d[t] - correction[t] / n)[above]), 1e-12)
-            predicted = shift[t] * width / n
+            closer = rms(d[t][above]) / rms(left[above])
+            size = found.regime.numbers[f"expansion_at_{moment:g}"] * found.width / n
             print(
-                f"n {n:4d} step {moment:4d}  outputs {1e3 * infinite:8.3f} {1e3 * finite:8.3f} "
-                f"± {1e3 * noise:6.3f}  closer × {closer:5.1f} on {above.mean():4.0%}   loss "
-                f"{1e3 * loss[t]:8.3f} {1e3 * (loss[t] - predicted):8.3f} ± {1e3 * loss_error[t]:6.3f}"
+                f"n {n:4d} step {moment:4d}: {1e3 * rms(d[t]):8.3f} {1e3 * rms(left):8.3f} "
+                f"± {1e3 * rms(error[t]):6.3f}  × {closer:5.1f} on {above.mean():4.0%} {size:6.3f}"
+                f"   test loss {1e3 * loss[t]:8.3f} {1e3 * (loss[t] - shift[t] / n):8.3f} "
+                f"± {1e3 * loss_error[t]:6.3f}   {int(seen[f'{n}/members'])} networks"
             )
 
 

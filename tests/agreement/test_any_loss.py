@@ -1,7 +1,7 @@
 """Networks trained on cross-entropy, by a loop written here, against order 1/n (D13).
 
-A network is compared with the frozen path from its own initial outputs, which takes most of the
-scatter out and leaves all parts but "start", and its NTK with what it was. The broad table, with
+A network is compared with the frozen path from its own initial outputs, and with what its own NTK,
+held fixed, changes in it to first order; so most of the scatter is gone, and parts are seen apart. The broad table, with
 digits, batches and momentum, is  python benchmarks/any_loss_agreement.py.
 """
 
@@ -17,6 +17,7 @@ from dynagram.ensembles import train
 from dynagram.networks import MLP
 from dynagram.results import Estimate, compare
 from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory._predict import predict
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.training import GradientDescent, Optax, Training
 
@@ -48,121 +49,154 @@ def draw(key, n):
 
 def ntk(layers, x):
     J = jax.jacrev(lambda p: apply(p, x))(layers)
-    rows = len(x)
     kernel = 0.0
     for b, W in J:
-        fan = W.shape[2]
-        for part, rate in ((b, RATES["lambda_b"]), (W, RATES["lambda_W"] / fan)):
-            flat = part.reshape(rows, 2, -1)
-            kernel = kernel + rate * jnp.einsum("aik,bjk->abij", flat, flat)
+        for part, rate in ((b, RATES["lambda_b"]), (W, RATES["lambda_W"] / W.shape[2])):
+            flat = part.reshape(len(x), 2, -1)
+            kernel = kernel + rate * jnp.einsum("aik,bjk->aibj", flat, flat)
     return kernel
 
 
-def slope(z):
-    return (jax.nn.softmax(z) - jnp.asarray(P)) / len(P)
+def step(layers):
+    def loss(p):
+        return -jnp.sum(P * jax.nn.log_softmax(apply(p, X))) / len(P)
+
+    rates = [(RATES["lambda_b"], RATES["lambda_W"] / W.shape[0]) for _, W in layers]
+    pairs = zip(layers, jax.grad(loss)(layers), rates, strict=True)
+    return [(b - ETA * r * u, W - ETA * q * v) for (b, W), (u, v), (r, q) in pairs]
+
+
+def path(z_0, H):
+    """Outputs at the moments with an NTK (sample, output, train, output) held fixed."""
+    a, seen = jnp.zeros((3, 2)), []
+    for index in range(MOMENTS[-1]):
+        z = z_0 - jnp.einsum("siaj,aj->si", H, a)
+        a = a + ETA * (jax.nn.softmax(z[:3]) - jnp.asarray(P)) / len(P)
+        if index + 1 in MOMENTS:
+            seen.append(z_0 - jnp.einsum("siaj,aj->si", H, a))
+    return jnp.stack(seen)
+
+
+def twice(left, right):
+    """left ⊗ right and its transpose, at every moment."""
+    both = jnp.einsum("tsi,trj->tsirj", left, right)
+    return both + jnp.einsum("tsi,trj->trjsi", left, right)
+
+
+def statistics(one, n, members, batch):
+    """n times mean and standard error of the arrays that `one(key)` gives."""
+    run = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=batch))
+    found = [np.asarray(part) for part in run(jax.random.split(jax.random.key(n), members))]
+    return [(n * part.mean(axis=0), n * part.std(axis=0) / np.sqrt(members)) for part in found]
 
 
 @functools.cache
-def measured(n, members):
-    """n times the mean, and its error, of differences from the frozen path, by name."""
+def measured(n, members, trained):
+    """What the own NTK, held fixed, changes in first order; if `trained`, what is left beside it.
+
+    Of the mean and of the products of two outputs about the mean at infinite width. The first are
+    H1, D and F and need no training; the others are of order 1/n in every network.
+    """
     inputs = np.concatenate([X, TEST])
-    Theta = jnp.asarray(frozen_kernels(network(n), inputs, layers="last").Theta[-1][:, :3])
+    frozen = frozen_kernels(network(n), inputs, layers="last").Theta[-1][:, :3]
+    Theta = jnp.einsum("sa,ij->siaj", jnp.asarray(frozen), jnp.eye(2))
     center = jnp.asarray(predicted().samples.means_infinite)
 
     def one(key):
         layers = draw(key, n)
-        z_0, H_0 = apply(layers, inputs), ntk(layers, inputs)
-
-        def step(_, held):
-            layers, a = held
-            loss = lambda p: -jnp.sum(P * jax.nn.log_softmax(apply(p, X))) / len(P)  # noqa: E731
-            rates = [(RATES["lambda_b"], RATES["lambda_W"] / W.shape[0]) for _, W in layers]
-            pairs = zip(layers, jax.grad(loss)(layers), rates, strict=True)
-            moved = [(b - ETA * r * u, W - ETA * q * v) for (b, W), (u, v), (r, q) in pairs]
-            return moved, a + ETA * slope(z_0[:3] - Theta[:3] @ a)
-
-        seen, held, start = [], (layers, jnp.zeros((3, 2))), 0
-        for index, end in enumerate(MOMENTS):
-            held = jax.lax.fori_loop(start, end, step, held)
-            z, frozen = apply(held[0], inputs), z_0 - Theta @ held[1]
-            big, small = (v.ravel() - center[index].ravel() for v in (z, frozen))
-            products = jnp.outer(big, big) - jnp.outer(small, small)
-            seen.append((z - frozen, products, ntk(held[0], inputs) - H_0))
+        z_0, shift = apply(layers, inputs), ntk(layers, inputs)[:, :, :3] - Theta
+        still, first = jax.jvp(lambda H: path(z_0, H), (Theta,), (shift,))
+        products = twice(still - center, first)
+        if not trained:
+            return first, products
+        seen, start = [], 0
+        for end in MOMENTS:
+            layers = jax.lax.fori_loop(start, end, lambda _, p: step(p), layers)
+            seen.append(apply(layers, inputs))
             start = end
-        return tuple(jnp.stack(part) for part in zip(*seen, strict=True))
+        d = jnp.stack(seen) - still
+        both = twice(still - center, d) + 0.5 * twice(d, d)
+        return d - first, both - products
 
-    run = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=250))
-    parts = run(jax.random.split(jax.random.key(n), members))
-    found = [np.asarray(part) for part in parts]
-    return {
-        name: (n * part.mean(axis=0), n * part.std(axis=0) / np.sqrt(members))
-        for name, part in zip(("mean", "covariance", "ntk"), found, strict=True)
-    }
+    return statistics(one, n, members, 250)
 
 
 @functools.cache
 def predicted():
     how = Training(GradientDescent(ETA), loss="cross-entropy", steps=MOMENTS[1], record=MOMENTS)
-    return predict_outputs(network(64), Data(X, P, test_x=np.concatenate([TEST])), how)
+    return predict_outputs(network(64), Data(X, P, test_x=TEST), how)
 
 
-def extrapolated(name, members):
-    """2 D(2n) − D(n), which is free of the next order, from n = 48."""
-    (small, small_error), (large, large_error) = (measured(n, members)[name] for n in (48, 96))
-    return 2 * large - small, np.hypot(2 * large_error, small_error)
+def extrapolated(widths, members, trained):
+    """2 D(2n) − D(n), which is free of the next order, of mean and covariance."""
+    small, large = (measured(n, members, trained) for n in widths)
+    return [
+        (2 * b - a, np.hypot(2 * b_error, a_error))
+        for (a, a_error), (b, b_error) in zip(small, large, strict=True)
+    ]
 
 
-MEMBERS = 12_000
-PARTS = {"A, B": ("ΔNTK",), "P, Q": ("dNTK",), "R to U": ("ddI", "ddII")}
+def worst(found, measurements, parts):
+    """The largest |z| of mean and covariance against some of the parts."""
+    scores = []
+    errors = (found.mean_errors * found.width, found.covariance_errors * found.width)
+    predictions = (found.parts_of_mean, found.parts_of_covariance)
+    for (value, error), prediction, numerical in zip(
+        measurements, predictions, errors, strict=True
+    ):
+        expected = sum(prediction[name] for name in parts)
+        scores.append(np.max(np.abs(value - expected) / np.hypot(error, numerical)))
+    return max(scores)
 
 
 @pytest.mark.slow
-def test_cross_entropy_means_and_covariances():
-    """|z| < 4 everywhere; without A, B or P, Q or R to U it is not."""
-    found = predicted()
-    numerical = found.samples.errors * found.width
-    mean, mean_error = extrapolated("mean", MEMBERS)
-    both, both_error = extrapolated("covariance", MEMBERS)
-    both_error = np.hypot(both_error, found.covariance_errors.reshape(both.shape) * found.width)
-    mean_error = np.hypot(mean_error, numerical)
+def test_what_the_own_ntk_changes():
+    """H1, D and F, of untrained networks; without D and F it is far off."""
+    measurements = extrapolated((24, 48), 40_000, trained=False)
+    assert worst(predicted(), measurements, ("H1", "zΔH")) < 4.0
+    assert worst(predicted(), measurements, ("H1",)) > 6.0
 
-    def worst(left_out=()):
-        parts = [name for name in found.parts_of_mean if name not in ("start", *left_out)]
-        expected = sum(found.parts_of_mean[name] for name in parts)
-        product = sum(found.parts_of_covariance[name] for name in parts).reshape(both.shape)
-        z = np.abs(mean - expected) / mean_error
-        return max(np.max(z), np.max(np.abs(both - product) / both_error))
 
-    assert worst() < 4.0
-    for name, parts in PARTS.items():
-        assert worst(parts) > 5.0, name
-    # Infinite width alone is far off: the corrections are what is tested.
-    assert np.max(np.abs(mean) / mean_error) > 10.0
+@pytest.mark.slow
+def test_what_else_training_changes():
+    """A, B, then P, Q, then R to U, of trained networks; without any of them it is far off."""
+    measurements = extrapolated((48, 96), 4_000, trained=True)
+    parts = ("ΔNTK", "dNTK", "ddI", "ddII")
+    assert worst(predicted(), measurements, parts) < 4.0
+    for left_out in (("ΔNTK",), ("dNTK",), ("ddI", "ddII")):
+        rest = [name for name in parts if name not in left_out]
+        assert worst(predicted(), measurements, rest) > 6.0, left_out
 
 
 @pytest.mark.slow
 def test_mean_ntk_during_training():
-    """The change of the mean NTK; what is left falls with the square of the width."""
+    """The change of the mean NTK at the test input; what is left falls with the square of n."""
     found = predicted()
-    change = found.estimates["ntk_change"]  # of the test input
-    still = np.asarray(found.estimates["ntk_change"].value[0]) * 0.0
-    assert still.shape == (1, 1, 2, 2)
-    value, error = extrapolated("ntk", MEMBERS)
-    how = Training(GradientDescent(ETA), loss="cross-entropy", steps=1, record=[0, 1])
-    start = predict_outputs(network(64), Data(X, P, test_x=TEST), how).estimates["ntk_change"]
-    expected = change.value - start.value[:1]  # H1, which is there before training
-    here = slice(3, 4)
-    both = np.hypot(error[:, here, here], change.standard_error)
-    z = np.abs(value[:, here, here] - expected) / both
-    assert np.max(z) < 4.0
-    assert np.max(np.abs(expected) / both) > 20.0
-    # n·change at three widths: what is left halves when n doubles.
-    left = [
-        np.linalg.norm(measured(n, MEMBERS)["ntk"][0][:, here, here] - expected)
-        for n in (24, 48, 96)
-    ]
-    assert 1.5 < left[0] / left[1] < 2.7
-    assert left[2] < left[1]
+    change = found.estimates["ntk_change"]
+    inputs = np.concatenate([X, TEST])
+    # H1, which is there before training, is the same at all moments.
+    start = predict(network(48), inputs, ["H1"])["H1"][-1, 3, 3] * np.eye(2)
+    expected = change.value[:, 0, 0] - start[None]
+
+    def at_width(n):
+        def one(key):
+            layers = draw(key, n)
+            before, seen, begin = ntk(layers, TEST), [], 0
+            for end in MOMENTS:
+                layers = jax.lax.fori_loop(begin, end, lambda _, p: step(p), layers)
+                seen.append((ntk(layers, TEST) - before)[0, :, 0])
+                begin = end
+            return (jnp.stack(seen),)
+
+        return statistics(one, n, 4_000, 250)[0]
+
+    (a, _), (b, b_error), (c, c_error) = (at_width(n) for n in (32, 64, 128))
+    error = np.hypot(np.hypot(2 * c_error, b_error), change.standard_error[:, 0, 0])
+    assert np.max(np.abs(2 * c - b - expected) / error) < 4.0
+    assert np.max(np.abs(expected) / error) > 20.0
+    left = [np.linalg.norm(value - expected) for value in (a, b, c)]
+    assert left[0] / left[1] > 1.4
+    assert left[1] / left[2] > 1.4
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def _as_dict(problem: Config, outputs: Outputs, measured: Outputs | None) -> dic
 
     result = outputs.to_dict()
     if (losses := _test_losses(problem, outputs)) is not None:
-        result["test_loss"] = losses
+        result["expected_test_loss"] = losses
     if measured is not None:
         agreement = compare(outputs, measured)
         scores = {f"{label}_z": agreement[label].z for label in ("mean", "covariance")}
@@ -183,6 +183,8 @@ def _print(problem: Config, outputs: Outputs, measured: Outputs | None) -> None:
 
 def _print_table(out: Any, outputs: Outputs) -> None:
     out.print(outputs.table())
+    if (curves := outputs.curves()) is not None:
+        out.print(curves.rich())
     for note in outputs.summary().notes:
         out.print(note, markup=False)
 

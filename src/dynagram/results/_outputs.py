@@ -15,7 +15,7 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
-from dynagram.results._outputs_table import outputs_grid
+from dynagram.results._outputs_table import curves_grid, outputs_grid
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
 from dynagram.results._table import Grid
@@ -296,6 +296,9 @@ class Outputs(Result):
             equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
         elif self.of_one_network:
             equations = {"∞": "(∞.84)-(∞.93)", "1/n": "(∞.141), (∞.154)"}
+        elif self.infinite_covariance is not None:
+            page = "docs/derivations/any-loss.md"
+            equations = {"∞": f"(10.3), (10.36) and {page}", "1/n": page}
         else:
             equations = {
                 "∞": "(10.31), (10.40), (10.41)",
@@ -312,6 +315,15 @@ class Outputs(Result):
     def summary(self) -> Grid:
         """Mean and spread of every output that is shown, at every moment."""
         return outputs_grid(self)
+
+    def curves(self) -> Grid | None:
+        """Losses, accuracies and other single numbers at every moment; None where there are none.
+
+        Predicted ones are those of the training set and of the test set, at the order of the
+        prediction and (`_infinite`) at infinite width, with the standard deviation (`_std`)
+        between networks.
+        """
+        return curves_grid(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Network, training, moments, means, errors, spreads, covariances, regime; moments first.

@@ -162,6 +162,29 @@ def test_nodes_are_exact_for_polynomials():
     assert not np.allclose(*halves)
 
 
+def test_smoothed_labels_are_reached():
+    """With smoothing a cross-entropy ends at q = p, at infinite width and any initialisation."""
+    data = Data.of_classes(X, [0, 1], test_x=TEST, smoothing=0.2)
+    how = Training(GradientDescent(2.0), loss="cross-entropy", steps=600)
+    found = predict_outputs(NET, data, how, order="infinite")
+    z = found.train.mean
+    q = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(q, data.y, atol=1e-6)
+    assert found.infinite_covariance is not None
+    gap = found.train.covariances[0, :, 0] - found.train.covariances[0, :, 1]
+    np.testing.assert_allclose(gap, 0.0, atol=1e-6)  # z_0 − z_1 is the same in every network
+    assert np.all(found.train.std > 0.1)  # their sum is not moved at all
+    entropy = -np.sum(data.y * np.log(data.y)) / 2
+    assert found.estimates["loss"].value[0] == pytest.approx(entropy, abs=1e-6)
+
+
+def test_too_many_samples_are_refused():
+    x = np.random.default_rng(0).normal(size=(65, 3))
+    how = Training(GradientDescent(0.1), loss="mean", steps=2, batch=3)
+    with pytest.raises(InvalidValueError, match="number of samples = 65: at most 64"):
+        predict_outputs(NET, Data(x, np.zeros((65, 2))), how)
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [

@@ -33,6 +33,9 @@ from dynagram.theory.training._tensors import OutputTensors, modes_for, output_t
 from dynagram.training import Training
 from dynagram.training._losses import check_loss_targets
 
+# Factors of the covariances of N² pairs cost N⁶: minutes at this size, hours at twice as much.
+_MOST_SAMPLES = 64
+
 
 def path_outputs(
     network: MLP, data: Data, how: Training, *, order: str, accuracy: float | None, seed: int
@@ -48,6 +51,11 @@ def path_outputs(
     if order == "1/n":
         require_smooth(network)
         modes_for(distinct.size)
+        if distinct.size > _MOST_SAMPLES:
+            allowed = (
+                f"at most {_MOST_SAMPLES} training and test inputs where no closed form exists"
+            )
+            raise InvalidValueError("number of samples", distinct.size, allowed)
     frozen = frozen_kernels(trained, inputs[distinct])
     n = data.merged.x.shape[0]
     test = None if data.test_y is None else Targets(data.test_y, place[n:])
