@@ -6,7 +6,7 @@
 
 `predict` writes, for every case, the problem that `any_loss_networks.py` trains and the prediction;
 `table` prints, for every width and moment, how far mean outputs and test loss are from infinite
-width and from order 1/n. Networks of the four digit cases took five minutes of an H200.
+width and from order 1/n.
 """
 
 import argparse

@@ -17,7 +17,7 @@ from dynagram.training import Training, loss_value
 from dynagram.training._algorithms import import_function
 
 BUILT_IN = (
-    "loss", "test_loss", "accuracy", "test_accuracy", "outputs", "all_outputs", "norms", "ntk",
+    "loss", "outputs", "all_outputs", "norms", "ntk", "test_loss", "accuracy", "test_accuracy",
 )  # fmt: skip
 # Of the test inputs with their targets.
 TESTED = ("test_loss", "test_accuracy")
