@@ -75,10 +75,10 @@ def train(
     **Further arguments:**
 
     - `observables`: what is recorded besides: "loss" (of all samples; of fresh data that of the
-        batch to come), "norms" |b|, |W| of every layer, "ntk", "module:function", or, in a mapping
-        from names, any JAX function of (params, test inputs). "outputs" are those of the test
-        inputs (of the training inputs where there are none), "all_outputs" of both. By default
-        the loss, and the outputs if there are test inputs.
+        batch to come), "test_loss", "accuracy", "test_accuracy", "norms" |b|, |W| of every layer,
+        "ntk", "module:function", or, in a mapping from names, any JAX function of (params, test
+        inputs). "outputs" are those of the test inputs (of the training inputs where there are
+        none), "all_outputs" of both. By default the loss, and the outputs if there are test inputs.
     - `test_x`: test inputs, with fresh data only.
     - `keep_members`: whether `recorded` holds every member; else memory does not grow with them.
     - `keep_parameters`: whether the final parameters are kept.

@@ -15,7 +15,7 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
-from dynagram.results._outputs_table import outputs_grid
+from dynagram.results._outputs_table import curves_grid, outputs_grid
 from dynagram.results._regime import Regime, worst_regime
 from dynagram.results._result import Result, require_xarray
 from dynagram.results._table import Grid
@@ -67,6 +67,7 @@ class Outputs(Result):
     regime: Regime | None
     infinite_mean: Float[np.ndarray, "time sample outputs"] | None = None
     infinite_kernel: Float[np.ndarray, "time sample sample"] | None = None
+    infinite_covariance: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
     parts_of_mean: Parts = field(default_factory=dict)
     parts_of_covariance: Parts = field(default_factory=dict)
     measured_mean: Float[np.ndarray, "time sample outputs"] | None = None
@@ -253,12 +254,12 @@ class Outputs(Result):
 
     @property
     def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
-        """The covariance at infinite width, where outputs are independent."""
+        """The covariance at infinite width; after a squared error outputs are independent."""
         return self._infinite_covariances()[-1]
 
     @property
     def kernel_infinite(self) -> Float[np.ndarray, "sample sample"]:
-        """The covariance of any one output at infinite width."""
+        """The covariance of any one output at infinite width, where outputs are independent."""
         return self._needed("infinite_kernel")[-1, self.rows, self.rows]
 
     @property
@@ -308,6 +309,9 @@ class Outputs(Result):
             equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
         elif self.of_one_network:
             equations = {"∞": "(∞.84)-(∞.93)", "1/n": "(∞.141), (∞.154)"}
+        elif self.infinite_covariance is not None:
+            page = "docs/derivations/any-loss.md"
+            equations = {"∞": f"(10.3), (10.36) and {page}", "1/n": page}
         else:
             equations = {
                 "∞": "(10.31), (10.40), (10.41)",
@@ -325,10 +329,20 @@ class Outputs(Result):
         """Mean and spread of every output that is shown, at every moment."""
         return outputs_grid(self)
 
+    def curves(self) -> Grid | None:
+        """Losses, accuracies and other single numbers at every moment; None where there are none.
+
+        Predicted ones are those of the training set and of the test set, at the order of the
+        prediction and (`_infinite`) at infinite width, with the standard deviation (`_std`)
+        between networks.
+        """
+        return curves_grid(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Network, training, moments, means, errors, spreads, covariances, regime; moments first.
 
-        At infinite width the covariance of every output is `kernel_infinite`.
+        At infinite width the covariance of every output is `kernel_infinite`; where the loss ties
+        outputs together there is `covariance_infinite` instead.
         """
         result: dict[str, Any] = {
             "network": _text_of(self.network),
@@ -346,7 +360,10 @@ class Outputs(Result):
         }
         if self.infinite_mean is not None:
             result["mean_infinite"] = self.means_infinite
-            result["kernel_infinite"] = self._needed("infinite_kernel")[:, self.rows, self.rows]
+            if self.infinite_kernel is None:
+                result["covariance_infinite"] = self._infinite_covariances()
+            else:
+                result["kernel_infinite"] = self.infinite_kernel[:, self.rows, self.rows]
         if self.order != "∞":
             result["covariance"] = self.covariances if self._has_covariance else None
         if self.order == "1/n":
@@ -467,11 +484,15 @@ class Outputs(Result):
         return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
 
     def _infinite_variances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return np.einsum("xtiti->xti", self._infinite_covariances())
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         single = np.einsum("xtt->xt", kernel)[:, :, None]
         return np.broadcast_to(single, (*single.shape[:2], self.network.output_size))
 
     def _infinite_covariances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return _block(self.infinite_covariance, self.rows)
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         return np.einsum("xts,ij->xtisj", kernel, np.eye(self.network.output_size))
 

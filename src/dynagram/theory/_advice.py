@@ -197,7 +197,7 @@ def _samples(x: object, inputs: int | None, width: int) -> Float[np.ndarray, "n 
 
 
 def _check_loss(loss: str, outputs: int) -> None:
-    if check_loss(loss) == "half-sum":
+    if check_loss(loss) not in ("mean", "cross-entropy"):
         allowed = "rates are given for losses that are means: 'mean' or 'cross-entropy'"
         raise InvalidValueError("loss", loss, allowed)
     if loss == "cross-entropy" and outputs < 2:

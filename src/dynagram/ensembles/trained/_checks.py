@@ -10,14 +10,13 @@ import numpy as np
 from dynagram._trust import import_function
 from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
-from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
+from dynagram.ensembles.trained._observe import OUTPUTS, TESTED, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Architecture, Chain, Layer, Network, Params
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
-from dynagram.training._losses import check_loss_targets
+from dynagram.training._losses import SQUARED, check_loss_targets
 
-_SQUARED = ("half-sum", "mean")
 _FEWEST_IN_PAIRS = 64
 
 
@@ -35,7 +34,7 @@ def _check_the_end(network: Network, how: Training) -> None:
     """Training without a length is asked only where it has an end, zero error."""
     length = "a time" if how.is_flow else "steps"
     for name, value, wrong in (
-        ("loss", how.loss, how.loss not in _SQUARED),
+        ("loss", how.loss, how.loss not in SQUARED),
         ("batch", how.batch, how.batch is not None),
         ("weight_decay", how.weight_decay, how.weight_decay > 0.0),
         ("stop", how.stop, bool(how.stop) and not how.is_discrete),
@@ -57,8 +56,7 @@ def check_data(network: Network, how: Training, data: object) -> None:
     """Whether `data` is a training set, or a function of a key, that fits."""
     if isinstance(data, Data):
         data.check(network)
-        if how.batch is not None and how.batch > len(data.x):
-            raise InvalidValueError("batch", how.batch, f"there are {len(data.x)} samples")
+        check_batch_fits(how, len(data.x))
         check_loss_targets(how.loss, data.y)
         return
     function = data_function(data)
@@ -70,6 +68,14 @@ def check_data(network: Network, how: Training, data: object) -> None:
         if wrong:
             raise InvalidValueError("data", data, f"{what} needs a training set: pass a Data")
     check_data_function(function, network.input_size, network.output_size)
+
+
+def check_batch_fits(how: Training, samples: int) -> None:
+    """Whether a batch is not larger than the training set, and names samples of it."""
+    listed = how.batch if isinstance(how.batch, tuple) else ()
+    largest = max((sample + 1 for batch in listed for sample in batch), default=how.batch_size or 0)
+    if largest > samples:
+        raise InvalidValueError("batch", how.batch, f"there are {samples} samples")
 
 
 def data_function(data: object) -> DataFunction:
@@ -131,6 +137,8 @@ def check_observables(
     for name, source in observables:
         if needs_inputs(source) and probe is None:
             raise InvalidValueError("test_x", None, f"{name} is measured on test inputs")
+        if source in TESTED and (not isinstance(data, Data) or data.test_y is None):
+            raise InvalidValueError("test_y", None, f"{name} needs test inputs with targets")
 
 
 def check_pairs(
@@ -140,9 +148,10 @@ def check_pairs(
     for name, (value, wrong) in {
         "network": (network, not isinstance(network, MLP | Chain) or network.positions > 1),
         "data": (data, not isinstance(data, Data) or not len(data.test_x)),
-        "loss": (how.loss, how.loss not in _SQUARED),
+        "loss": (how.loss, how.loss not in SQUARED),
         "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
         "batch": (how.batch, how.batch is not None),
+        "schedule": (how.schedule, bool(how.schedule)),
         "weight_decay": (how.weight_decay, how.weight_decay > 0.0),
         "fixed": (how.fixed, bool(how.fixed)),
         "stop": (how.stop, bool(how.stop)),

@@ -100,6 +100,9 @@ def descend(
             decay = how.weight_decay
             slope = jax.tree.map(lambda g, theta: g + decay * theta, slope, state.trained)
         updates, memory = jax.vmap(optimiser.update)(slope, state.optimiser, state.trained)
+        if how.schedule:
+            now = jnp.asarray(np.array(how.schedule))[jnp.minimum(step, len(how.schedule) - 1)]
+            updates = jax.tree.map(lambda u: now.astype(u.dtype) * u, updates)
         layers = moved(state.trained, updates, factors)
         if may_rest:
             moving = active & (state.stopped < 0) & (state.failed < 0)

@@ -23,6 +23,7 @@ from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._chunk import member_chunk, pair_chunk
 from dynagram.ensembles.trained._observe import (
+    TESTED,
     Observables,
     ObservablesLike,
     checked_observables,
@@ -40,6 +41,7 @@ from dynagram.networks._checks import checked_integer, checked_number
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training, TwoStep
+from dynagram.training._losses import SQUARED
 
 if TYPE_CHECKING:
     from dynagram.ensembles.engine._outcome import Outcome
@@ -188,7 +190,7 @@ class TrainingJob:
     def samples(self) -> int:
         """Samples that one step sees."""
         if isinstance(self.data, Data):
-            return self.how.batch or len(self.data.x)
+            return self.how.batch_size or len(self.data.x)
         return check_data_function(
             checks.data_function(self.data), self.network.input_size, self.network.output_size
         )
@@ -235,10 +237,12 @@ class TrainingJob:
         if not isinstance(self.data, Data):
             return arrays
         arrays, merged = arrays._replace(x=self.data.x, y=self.data.y), self.data.merged
+        if any(source in TESTED for _, source in self.observables):
+            arrays = arrays._replace(test_y=self.data.test_y)
         if isinstance(self.how.algorithm, TwoStep):
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))
-        if self.how.loss == "cross-entropy" or self.how.batch is not None:
+        if self.how.loss not in SQUARED or self.how.batch is not None:
             return arrays
         return arrays._replace(goals=merged.y[merged.place])
 

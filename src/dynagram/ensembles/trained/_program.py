@@ -108,7 +108,8 @@ def group_program(
         if data is not None:
             stream = batches.fresh(data, jax.tree.leaves(params)[0].dtype)
         elif how.batch is not None:
-            stream = batches.minibatches(arrays.x, arrays.y, how.batch)
+            make = batches.listed if isinstance(how.batch, tuple) else batches.minibatches
+            stream = make(arrays.x, arrays.y, how.batch)  # pyright: ignore[reportArgumentType]
         else:
             stream = batches.whole(arrays.x, arrays.y, keys.shape[0])
         return train_group(network, how, limits, stream, observe, params, keys, arrays)

@@ -10,6 +10,7 @@ from dynagram.theory.training._generalisation import (
     expected_cross_entropy as expected_cross_entropy,
 )
 from dynagram.theory.training._generalisation import expected_loss as expected_loss
+from dynagram.theory.training._generalisation import split_loss as split_loss
 from dynagram.theory.training._interpolation import Interpolation as Interpolation
 from dynagram.theory.training._interpolation import Robustness as Robustness
 from dynagram.theory.training._interpolation import interpolate as interpolate
@@ -39,6 +40,7 @@ __all__ = [
     "newton_tensor",
     "retuned_rates",
     "robustness",
+    "split_loss",
     "step_sizes",
     "stochastic_moments",
 ]

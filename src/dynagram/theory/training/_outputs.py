@@ -15,6 +15,7 @@ from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._corrections import corrections
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
 from dynagram.theory.training._regime import infinite_regime, trained_regime
+from dynagram.theory.training._squared_curves import squared_curves
 from dynagram.theory.training._tensors import modes_for, output_tensors
 from dynagram.training import Training
 
@@ -37,6 +38,7 @@ def infinite_outputs(network: Network, data: Data, how: Training) -> Outputs:
         regime=worst_regime([infinite_regime(training, moment) for moment in moments]),
         infinite_mean=np.stack([moment.mean for moment in moments]),
         infinite_kernel=np.stack([moment.kernel for moment in moments]),
+        estimates=squared_curves(data, how.loss, moments),
         notes=data.merged.notes,
     )
 
@@ -50,14 +52,14 @@ def finite_outputs(
     moments.
     """
     inputs, trained = distinct_inputs(data), network.with_fixed(how.fixed)
-    _require_smooth(network)
+    require_smooth(network)
     modes_for(find_distinct(inputs)[0].size)
     frozen = frozen_kernels(trained, inputs)
     training = InfiniteTraining.of(trained, data, how, frozen=frozen)
     training.basis.require_full_rank()
     moments = [training.at(moment) for moment in how.recorded]
     if accuracy is None:
-        accuracy = _ACCURACY if inputs.shape[0] <= _FEW_SAMPLES else _ACCURACY_OF_MANY
+        accuracy = default_accuracy(inputs.shape[0])
     tensors = output_tensors(trained, inputs, frozen, accuracy=accuracy, seed=seed)
     decays = [moment.decay for moment in moments]
     changes = corrections(tensors, training.basis, decays, training.targets, training.K)
@@ -87,6 +89,7 @@ def finite_outputs(
         parts_of_covariance=_stack([change.covariances for change in changes]),
         mean_errors=np.stack([change.mean_error for change in changes]) / network.width,
         covariance_errors=np.stack([change.covariance_error for change in changes]) / network.width,
+        estimates=squared_curves(data, how.loss, moments, changes, network.width),
         seed=seed,
         notes=data.merged.notes,
     )
@@ -97,7 +100,13 @@ def _stack(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([moment[name] for moment in parts]) for name in parts[0]}
 
 
-def _require_smooth(network: Network) -> None:
+def default_accuracy(samples: int) -> float:
+    """Of four-sample averages, which are cheap for few samples."""
+    return _ACCURACY if samples <= _FEW_SAMPLES else _ACCURACY_OF_MANY
+
+
+def require_smooth(network: Network) -> None:
+    """Refuse networks without a 1/n, or whose expansion in the step size fails."""
     if network.depth < 2:
         raise InvalidValueError(
             "depth", network.depth, "without a hidden layer there is no 1/n: the network is "

@@ -25,7 +25,7 @@ from dynagram.theory._kernels import FrozenKernels
 from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory.chain._predict import chain_modes
 
-NEEDED = ("G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+NEEDED = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 # Each mode needs about so many arrays of N⁴ numbers: eight tensors, the averages, and what a
 # recursion makes on its way.
 _ARRAYS = 20
