@@ -17,9 +17,12 @@ from dynagram import (
     Optax,
     Training,
     TwoStep,
+    open_run,
     train,
 )
+from dynagram.ensembles import resume_run
 from dynagram.ensembles.engine import run_job
+from dynagram.ensembles.trained import _job as job_module
 from dynagram.ensembles.trained._job import TrainingJob
 from dynagram.ensembles.trained._pairs import _changes, _turned_shift
 from dynagram.errors import InvalidValueError
@@ -191,3 +194,22 @@ def test_other_algorithms_end_near_gradient_descent(algorithm):
     error = np.hypot(found.error, descent.error)
     assert np.all(np.abs(found.mean - descent.mean) < 4 * error + 0.1)
     assert found.about.get("unfinished", 0) == 0
+
+
+def test_infinite_width_is_worked_out_once(tmp_path, monkeypatch):
+    """By `train`, and by what continues or opens its run: it may take minutes."""
+    calls, infinite_width = [], job_module.infinite_width
+
+    def counted(*arguments):
+        calls.append(1)
+        return infinite_width(*arguments)
+
+    monkeypatch.setattr(job_module, "infinite_width", counted)
+    expected = measured(70, 0, steps=2, run=tmp_path / "run")
+    assert len(calls) == 1
+    for function in (resume_run, open_run):
+        calls.clear()
+        np.testing.assert_array_equal(function(tmp_path / "run").mean, expected.mean)
+        assert len(calls) == 1
+    whole = measured(70, 0, steps=2, chunk_members=70)
+    np.testing.assert_allclose(whole.mean, expected.mean, rtol=1e-10)
