@@ -34,11 +34,13 @@ def extrapolated(measured, name, letter):
     return 2.0 * wide - narrow, np.sqrt(4.0 * errors[0] ** 2 + errors[1] ** 2)
 
 
-def check_letters(measured, name, letters):
+def check_letters(measured, name, letters, samples=2):
     network = network_from_toml(ABOUT[f"{name}/128"]["network"])
-    T = predict(network, measured[f"{name}/128/x"], letters)
+    T = predict(network, measured[f"{name}/128/x"][:samples], letters)
     for letter in letters:
         value, error = extrapolated(measured, name, letter)
+        first = (slice(samples),) * value.ndim
+        value, error = value[first], error[first]
         predicted, scale = T[letter][0], np.max(np.abs(T[letter]))
         # Entries that no network varies in (norms) are exact: rounding is not compared.
         error = np.sqrt(error**2 + T.error(letter)[0] ** 2 + (1e-9 * scale) ** 2)
@@ -63,7 +65,7 @@ def test_all_tensors(measured, name):
 
 @pytest.mark.slow
 def test_all_tensors_of_attention(measured):
-    check_letters(measured, "attention", (*LOW, *HIGH))
+    check_letters(measured, "attention", (*LOW, *HIGH), samples=1)
 
 
 @pytest.mark.slow

@@ -233,8 +233,9 @@ class Chain:
         """Every activation in the network, once."""
         listed = every_block(self.blocks)
         return tuple(
-            {b.activation.name: b.activation for b in listed if isinstance(b, Activate | Gated)}
-            .values()
+            {
+                b.activation.name: b.activation for b in listed if isinstance(b, Activate | Gated)
+            }.values()
         )
 
     def fan_in(self, layer: int) -> int:
@@ -307,7 +308,9 @@ class Chain:
     def to_toml(self) -> str:
         """The network as a `[network]` table, which `from_toml` reads back exactly."""
         blocks = ",\n".join(f"  {_inline(block.table())}" for block in self.blocks)
-        return f'[network]\nkind = "chain"\ninputs = {list(self.inputs)}\nblocks = [\n{blocks},\n]\n'
+        return (
+            f'[network]\nkind = "chain"\ninputs = {list(self.inputs)}\nblocks = [\n{blocks},\n]\n'
+        )
 
     @classmethod
     def from_toml(cls, text: str) -> Chain:
@@ -359,5 +362,3 @@ def _inline(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"[{', '.join(_inline(entry) for entry in value)}]"
     raise InvalidTypeError("block", type(value).__name__, "cannot be written as TOML")
-
-

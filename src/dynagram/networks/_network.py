@@ -23,9 +23,9 @@ class Network(Protocol):
     Frozen, hashable, validated when made, written to TOML and read back exactly. `width` is what
     the finite-width tensors of the output are divided by, `positions` how many outputs of the same
     kind a sample has (the tokens of a sequence), output_size = positions × outputs. `rates` are
-    those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any pytree, and
-    `apply` maps them and inputs, samples first, to outputs (samples, output_size); both are
-    traceable. What a theory predicts depends on the class: an entrance that cannot take one says
+    those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any
+    pytree, and `apply` maps them and inputs, samples first, to outputs (samples, output_size); both
+    are traceable. What a theory predicts depends on the class: an entrance that cannot take one says
     so in one line.
     """
 

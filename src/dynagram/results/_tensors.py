@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Network, network_from_toml
+from dynagram.networks import Network, network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime

@@ -36,16 +36,12 @@ def as_chain(mlp):
         blocks += [Activate(mlp.activation)] if layer > 1 else []
         at = layer - 1
         blocks.append(
-            Dense(
-                mlp.widths[layer], mlp.C_W[at], mlp.C_b[at], mlp.lambda_W[at], mlp.lambda_b[at]
-            )
+            Dense(mlp.widths[layer], mlp.C_W[at], mlp.C_b[at], mlp.lambda_W[at], mlp.lambda_b[at])
         )
     return Chain(blocks, mlp.widths[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "samples"), [("tanh", 1), ("tanh", 2), ("gelu", 2)]
-)
+@pytest.mark.parametrize(("name", "samples"), [("tanh", 1), ("tanh", 2), ("gelu", 2)])
 def test_an_mlp_is_a_chain(name, samples):
     mlp = MLP([3, 20, 30, 25, 2], name, C_b=0.1, C_W=1.3, lambda_b=0.4, lambda_W=0.9)
     own = predict(mlp, X[:samples], LETTERS)

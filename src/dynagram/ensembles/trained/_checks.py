@@ -160,8 +160,8 @@ def check_pairs(
     }.items():
         if wrong:
             allowed = (
-                "pairs are compared with infinite width: an MLP or a Chain on a Data with test inputs, a "
-                "squared error, all samples, gd, flow or two-step, float64, outputs only"
+                "pairs are compared with infinite width: an MLP or a Chain on a Data with test "
+                "inputs, a squared error, all samples, gd, flow or two-step, float64, outputs only"
             )
             raise InvalidValueError(name, value, allowed)
 

@@ -76,9 +76,7 @@ def flow(
         return _solve(how, limits, velocity, see, error, start)
 
     seen, final, stopped, failed, error = jax.vmap(member)(trained, kept, *batch)
-    whole = jax.vmap(
-        lambda layers, resting: unpacked(network, joined(layers, resting, how.fixed))
-    )
+    whole = jax.vmap(lambda layers, resting: unpacked(network, joined(layers, resting, how.fixed)))
     return Result(seen, stopped, failed, error, whole(final, kept))
 
 

@@ -100,7 +100,9 @@ def frozen_pairs(network: Network, params: Params, arrays: PairArrays) -> Array:
             same = jnp.einsum("ts,ij->tisj", spread, jnp.eye(arrays.targets.shape[1]))
             zeta = bracket @ outputs
             row = _statistics(zeta, _changes(shift, slopes, outputs, arrays))
-            if isinstance(network, MLP) and network.depth == 2:  # the mean NTK is Θ at every width (8.63)
+            if (
+                isinstance(network, MLP) and network.depth == 2
+            ):  # the mean NTK is Θ at every width (8.63)
                 row = row.at[: zeta.size].set(0.0)
             return row.at[zeta.size :].add(same.reshape(-1))
 
@@ -109,7 +111,9 @@ def frozen_pairs(network: Network, params: Params, arrays: PairArrays) -> Array:
     return jax.vmap(one)(params)
 
 
-def _turned_shift(network: Network, params: Params, arrays: PairArrays) -> Float[Array, "row c i j"]:
+def _turned_shift(
+    network: Network, params: Params, arrays: PairArrays
+) -> Float[Array, "row c i j"]:
     """Ĥ − Θ of all samples with training ones, turned into the training frame."""
     n, outputs = arrays.targets.shape
     mean = jnp.einsum("ab,ij->abij", arrays.kernel, jnp.eye(outputs))

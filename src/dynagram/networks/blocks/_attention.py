@@ -153,5 +153,3 @@ class Attention(Block):
             first, second = jnp.split(q, 2, axis=-1)
             q = jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
         return q
-
-

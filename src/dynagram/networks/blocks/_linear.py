@@ -7,8 +7,6 @@ average over the k taps, both positions of a pair shifted alike.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
@@ -293,5 +291,3 @@ class Select(Mixing):
         row = np.zeros((1, shape.positions))
         row[0, self.position] = 1.0
         return row
-
-

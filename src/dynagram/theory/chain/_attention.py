@@ -71,7 +71,7 @@ class Heads:
     def _sampled(self, source: Register) -> dict[str, Any]:
         """Averages over the samples, chunk by chunk."""
         at = self._gram(source)
-        directions = self._directions(at)
+        directions = self._directions()
         u = self._first.size
         per_sample = (len(directions[0]) + 1) * len(self.fields) * u * (2 * self._size + u)
         chunk = int(np.clip(_CHUNK_NUMBERS // max(per_sample, 1), 16, 4096))
@@ -101,7 +101,7 @@ class Heads:
             for S, S2 in self.pairs
         }
 
-    def _directions(self, at: Gram) -> tuple[Gram]:
+    def _directions(self) -> tuple[Gram]:
         """Every entry of every pair as a direction, stacked."""
         u = self._first.size
         total = len(self.pairs) * u * u

@@ -108,7 +108,8 @@ def trace_birth(
 
     >>> from dynagram.networks.blocks import Activate, Dense, Residual, RMSNorm
     >>> block = Residual([RMSNorm(), Dense(64, C_W=2.0), Activate("relu"), Dense(32)])
-    >>> birth = trace_birth(Chain([Dense(32), block, block, RMSNorm(), Dense(1)], 3), np.ones((1, 3)))
+    >>> net = Chain([Dense(32), block, block, RMSNorm(), Dense(1)], inputs=3)
+    >>> birth = trace_birth(net, np.ones((1, 3)))
     >>> [round(stage.mean_square, 3) for stage in birth.stages]
     [1.0, 2.0, 3.0, 1.0, 1.0]
     """
@@ -159,7 +160,9 @@ def _name(block: Block) -> str:
     inner = []
     for branch in block.branches:
         kinds = {part.kind for part in branch}
-        inner.append("attention" if "attention" in kinds else "gated" if "gated" in kinds else "mlp")
+        inner.append(
+            "attention" if "attention" in kinds else "gated" if "gated" in kinds else "mlp"
+        )
     return f"residual ({' + '.join(inner)})"
 
 

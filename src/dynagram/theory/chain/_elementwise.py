@@ -200,9 +200,7 @@ class Features:
         return total / self.width
 
 
-def _term(
-    numbers: Sequence[int], first: Variable, second: Variable, coefficient: Kernel
-) -> Term:
+def _term(numbers: Sequence[int], first: Variable, second: Variable, coefficient: Kernel) -> Term:
     return Term(numbers[first[0]], (first[1], second[1]), (first[2], second[2]), coefficient)
 
 

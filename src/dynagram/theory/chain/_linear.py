@@ -61,10 +61,8 @@ def draw_register(state: State, number: int, width: int, *, centred: bool) -> in
     return state.carry(made, lambda pair: [Term(number, pair, (0, 1), 1.0)], fluctuation)
 
 
-def wick(
-    key: Key, one: Register, two: Register, modes: int, scale: float
-) -> Vertex | None:
-    """scale (K_ac L_bd + K_ad L_bc) with the kernels of two registers and their Kronecker deltas."""
+def wick(key: Key, one: Register, two: Register, modes: int, scale: float) -> Vertex | None:
+    """scale (K_ac L_bd + K_ad L_bc), K and L of two registers, where their fields agree."""
     (S, S2), (S3, S4) = key
     total = None
     for first, second, rule in (((S, S3), (S2, S4), "ac,bd"), ((S, S4), (S2, S3), "ad,bc")):

@@ -98,10 +98,8 @@ def features(fields: tuple[int, ...], gated: bool) -> tuple[Monomial, ...]:
 
 
 def variables(fields: tuple[int, int], gated: bool) -> tuple[tuple[Variable, Variable], ...]:
-    """The pairs of fields at slots in whose covariance the average of o_S o_S' is differentiated."""
-    one_family = [
-        (PRE, B, slot) for slot, S in enumerate(fields) for B in sorted(set(subsets(S)))
-    ]
+    """The pairs of fields at slots in whose covariance ⟨o_S o_S'⟩ is differentiated."""
+    one_family = [(PRE, B, slot) for slot, S in enumerate(fields) for B in sorted(set(subsets(S)))]
     gates = [(GATE, B, slot) for _, B, slot in one_family] if gated else []
     return tuple(_unordered(one_family)) + tuple(_unordered(gates))
 

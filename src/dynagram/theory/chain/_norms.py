@@ -159,5 +159,3 @@ def make_norm(pair: Pair, epsilon: float):
 
 def _mapped(function, values: np.ndarray):
     return jax.vmap(jax.vmap(function))(jnp.asarray(values))
-
-

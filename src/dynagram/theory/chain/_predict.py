@@ -145,7 +145,7 @@ def has_attention(blocks: Blocks) -> bool:
 
 def check_smooth(network: Chain, letters: Sequence[str]) -> None:
     """Refuse letters that need derivatives which an activation does not have."""
-    rough = [name for name in letters if LETTERS[name].is_smooth_only]
+    rough = [name for name in letters if LETTERS[name].derivatives > 1]
     for sigma in network.activations():
         if sigma.jumps and set(letters) - {"K"}:
             allowed = f"{sigma.name} jumps, so σ' is a delta: only K exists"
@@ -165,7 +165,9 @@ def require_memory(network: Chain, samples: int, letters: Sequence[str]) -> None
     T = samples * positions
     needed = 8.0 * (6 * MODES * entries * T**4 if entries else 12 * T**2)
     if needed > _MAX_BYTES:
-        most = (_MAX_BYTES / (48 * MODES * entries)) ** 0.25 if entries else (_MAX_BYTES / 96) ** 0.5
+        most = (_MAX_BYTES / 96) ** 0.5
+        if entries:
+            most = (_MAX_BYTES / (48 * MODES * entries)) ** 0.25
         allowed = (
             f"{','.join(letters)} would need {needed / 1024**3:.0f} GiB; at most {int(most)} "
             f"samples times positions, and this network has {positions} positions"

@@ -141,9 +141,7 @@ class Runner:
         )  # fmt: skip
 
     def _features(self, sigma: Any, numbers: list[int], width: int) -> int:
-        layer = Features(
-            self.state, sigma, numbers, width, accuracy=self.accuracy, seed=self.seed
-        )
+        layer = Features(self.state, sigma, numbers, width, accuracy=self.accuracy, seed=self.seed)
         return layer.run()
 
     def _gated(self, block: Gated, signal: Signal) -> int:
@@ -167,7 +165,12 @@ class Runner:
             number = self.state.copy(stream.number)
             start = Signal(number, stream.shape, fresh=False, gram=stream.gram)
             inner = Runner(
-                self.state, self.inputs, self.sizes, self.shifts, self.accuracy, self.seed,
+                self.state,
+                self.inputs,
+                self.sizes,
+                self.shifts,
+                self.accuracy,
+                self.seed,
                 self.head_samples,
             )
             inner._owned.add(number)

@@ -107,7 +107,8 @@ def output_tensors(
     count = modes_for(first.size)
     if isinstance(network, Chain):
         made = chain_modes(network, inputs[first], NEEDED, accuracy=accuracy, seed=seed)
-        return OutputTensors({name: as_stored(name, values) for name, values in made.items()}, place)
+        stored = {name: as_stored(name, values) for name, values in made.items()}
+        return OutputTensors(stored, place)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
     layers = run_layers(
         network, K, Theta, closure(NEEDED), accuracy=accuracy, seed=seed, modes=count
