@@ -59,7 +59,8 @@ class Features:
 
     def run(self) -> int:
         """The register of the features' Gram matrix."""
-        self._covariances = self.four.covariances(sorted(self._products(self.state.keys)))
+        products = sorted(self._products(self.state.keys))  # none for K and Θ alone
+        self._covariances = self.four.covariances(products) if products else {}
         sizes = self.inputs[0].K
         kernels = {s: self._mean((2**s - 1, 2**s - 1)) for s in sizes}
         shifts = {s: self._shift(pair) for s, pair in ((0, PLAIN), (1, TANGENT))
