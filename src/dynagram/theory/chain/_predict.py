@@ -17,6 +17,7 @@ from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letter
 from dynagram.results._regime import Judge, Regime
 from dynagram.results._tensors import Tensors
 from dynagram.theory.chain._fields import LETTER_FIELDS, keys_of
+from dynagram.theory.chain._kernels import chain_kernels
 from dynagram.theory.chain._linear import kernel_sizes
 from dynagram.theory.chain._run import Runner, first_signal
 from dynagram.theory.chain._state import State
@@ -46,14 +47,24 @@ def predict_chain(
     letters = check_letters(tensors, TENSORS)
     check_smooth(network, letters)
     wanted = tuple(dict.fromkeys((*letters, "K")))
-    found = chain_tensors(network, inputs, wanted, accuracy=accuracy, seed=seed)
     order = "1/n" if set(letters) - set(INFINITE) else "∞"
+    if order == "∞":
+        found = _infinite_tensors(network, inputs, seed)
+    else:
+        found = chain_tensors(network, inputs, wanted, accuracy=accuracy, seed=seed)
     regime = _regime(network, found, order)
     layers = dict.fromkeys(letters, (network.depth,))
     values = {name: found.values[name][None] for name in letters}
     errors = {name: found.errors[name][None] for name in letters if name in found.errors}
     about = {"accuracy": accuracy, "nodes_seed": seed}
     return Tensors(network, inputs, order, values, errors, layers, regime, about=about)
+
+
+def _infinite_tensors(network: Chain, x: np.ndarray, seed: int) -> ChainTensors:
+    made = chain_kernels(network, x, seed=seed)
+    errors = {"K": made.K_error, "Theta": made.Theta_error}
+    known = {letter: error for letter, error in errors.items() if error is not None}
+    return ChainTensors({"K": made.K, "Theta": made.Theta}, known)
 
 
 def chain_tensors(
