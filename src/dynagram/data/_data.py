@@ -18,9 +18,9 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 
 if TYPE_CHECKING:
     ArrayLike = Any
-    Architecture = Any
+    Structure = Any
 else:
-    ArrayLike = Architecture = object  # checked by the constructor, with clearer messages
+    ArrayLike = Structure = object  # checked by the constructor, with clearer messages
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -133,7 +133,7 @@ class Data:
         """The distinct training inputs, in order of appearance, with weights and notes."""
         return _merge(self.x, self.y)
 
-    def check(self, network: Architecture) -> Data:
+    def check(self, network: Structure) -> Data:
         """Itself, refused when it does not fit the inputs and outputs of `network`."""
         for name, values, size in (
             ("x", self.x, network.input_size), ("y", self.y, network.output_size),

@@ -18,6 +18,7 @@ from dynagram.networks._mlp import Layer as Layer
 from dynagram.networks._mlp import Params as Params
 from dynagram.networks._model import Model as Model
 from dynagram.networks._network import Network as Network
+from dynagram.networks._network import Structure as Structure
 from dynagram.networks._network import network_from_toml as network_from_toml
 from dynagram.networks._parametrisations import NTKParametrisation as NTKParametrisation
 from dynagram.networks._parametrisations import StandardParametrisation as StandardParametrisation
@@ -41,6 +42,7 @@ __all__ = [
     "NTKParametrisation",
     "Network",
     "StandardParametrisation",
+    "Structure",
     "from_ntk",
     "from_standard",
     "load_config",

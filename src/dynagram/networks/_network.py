@@ -17,16 +17,14 @@ from dynagram.networks._model import Model
 
 
 @runtime_checkable
-class Network(Protocol):
-    """A specification of networks: architecture, initialisation, learning rates.
+class Structure(Protocol):
+    """What any network computes and how its parameters move, with or without an initialisation.
 
     Frozen, hashable, validated when made, written to TOML and read back exactly. `width` is what
     the finite-width tensors of the output are divided by, `positions` how many outputs of the same
-    kind a sample has (the tokens of a sequence), output_size = positions × outputs. `rates` are
-    those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any
-    pytree, and `apply` maps them and inputs, samples first, to outputs (samples, output_size); both
-    are traceable. What a theory predicts depends on the class: an entrance that cannot take one says
-    so in one line.
+    kind a sample has (the tokens of a sequence), output_size = positions × outputs. `apply` maps
+    parameters, any pytree, and inputs, samples first, to outputs (samples, output_size); it is
+    traceable. `rates` are the learning rates of the parameters, a pytree of numbers like theirs.
     """
 
     @property
@@ -66,19 +64,31 @@ class Network(Protocol):
 
     def fan_in(self, layer: int) -> int: ...
 
-    def with_fixed(self, layers: Sequence[int]) -> Network: ...
+    def with_fixed(self, layers: Sequence[int]) -> Structure: ...
 
     def rates(self) -> Any: ...
+
+    def apply(self, params: Any, x: ArrayLike) -> Float[Array, "samples outputs"]: ...
+
+    def to_toml(self) -> str: ...
+
+
+@runtime_checkable
+class Network(Structure, Protocol):
+    """A specification of networks: a structure with an initialisation.
+
+    `draw` makes parameters and is traceable; `output_metric` is the covariance of the outputs given
+    all parameters but those of the last layer. What a theory predicts depends on the class: an
+    entrance that cannot take one says so in one line.
+    """
+
+    def with_fixed(self, layers: Sequence[int]) -> Network: ...
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Any: ...
 
     def init(self, seed: int | Array = 0, *, dtype: DTypeLike | None = None) -> Model: ...
 
-    def apply(self, params: Any, x: ArrayLike) -> Float[Array, "samples outputs"]: ...
-
     def output_metric(self, params: Any, x: ArrayLike) -> Float[Array, "indices indices"]: ...
-
-    def to_toml(self) -> str: ...
 
 
 # The classes that a [network] table may name by its key `kind`; the first is the default.

@@ -97,6 +97,7 @@ def _compare(prediction: Tensors, ensemble: Tensors) -> list[Comparison]:
     ends = [0, len(prediction.x) - 1]
     first, last = (_sample_names(len(prediction.x))[end] for end in ends)
     pair, measured = prediction.select(ends), ensemble.select(ends).estimate("V")
+    assert isinstance(prediction.network, MLP)
     further = next_order(prediction.network, pair.x).vertex
     label = f"V of {first} and {last}"
     K, V = ensemble.estimate("K"), ensemble.estimate("V")

@@ -89,16 +89,21 @@ def _relative_vertex(tensors: Tensors) -> _Line | None:
     alive = K[0] > 0
     if not np.any(alive):
         return None
-    fan_in = np.array(tensors.network.widths[:-1], dtype=np.float64)[:, None]
+    fan_in = _fan_in(tensors, "V")[:, None]
     scale = fan_in * K[:, alive] ** 2
     V, error = (np.einsum("laaaa->la", a)[:, alive] for a in (tensors["V"], tensors.error("V")))
     return _Line(tensors.layers["V"], (V / scale).mean(axis=1), (error / scale).mean(axis=1))
 
 
+def _fan_in(tensors: Tensors, name: str) -> np.ndarray:
+    """n_{ℓ−1} of the layers in which a tensor is known."""
+    return np.array([tensors.network.fan_in(layer) for layer in tensors.layers[name]], dtype=float)
+
+
 def _effect(tensors: Tensors, name: str) -> _Line:
     """A tensor divided by the power of n that belongs to its order."""
     power = _POWERS[LETTERS[name].order]
-    n = np.array([tensors.network.widths[layer - 1] for layer in tensors.layers[name]], dtype=float)
+    n = _fan_in(tensors, name)
     scale = (n**-power).reshape(-1, *[1] * (tensors[name].ndim - 1))
     return _line(tensors, name, scale * tensors[name], scale * tensors.error(name))
 
@@ -197,4 +202,4 @@ def entries_chart(
 def _relative_scale(tensors: Tensors, samples: tuple[int, ...]) -> np.ndarray:
     """n √(K_aa K_bb K_cc K_dd) of every layer."""
     kernels = np.prod([tensors["K"][:, a, a] for a in samples], axis=0)
-    return np.array(tensors.network.widths[:-1], dtype=np.float64) * np.sqrt(kernels)
+    return _fan_in(tensors, "K") * np.sqrt(kernels)

@@ -80,16 +80,16 @@ class TensorJob:
 
     def _check_memory(self) -> None:
         """Refuse, before anything is drawn, what does not fit: tensors, sums, one network."""
-        samples, network = len(self.x), self.network
+        samples, network = len(self.x) * self.network.positions, self.network
         tensors = sum(
             len(self._layers(name)) * samples ** len(LETTERS[name].axes) for name in self.tensors
         )
         # A tensor with its error, and both again while the jackknife goes through the batches.
         asked, fewer = ",".join(self.tensors), "give fewer inputs, or ask for less"
         require_memory("number of samples", samples, 32.0 * tensors, f"{asked}: {fewer}")
-        member = samples * (samples + max(network.widths))
+        member = samples * (samples + network.neurons)
         member += network.number_of_parameters if self.sampler == "weights" else 0
-        require_memory("widths", network.widths, 16.0 * member, "a single network is too large")
+        require_memory("network", network.summary, 16.0 * member, "a single network is too large")
         # Those of a chunk, of all chunks before it, and their sum.
         sums = sum(part.numbers for part in self._sums_of_chunks(1))
         require_memory("number of samples", samples, 24.0 * sums, f"sums of {asked}: {fewer}")
@@ -116,12 +116,13 @@ class TensorJob:
         sums: list[MetricSums | FieldSums | TangentSums] = []
         if at_the_output:
             sums.append(TangentSums(network, x, at_the_output, seed, chunk))
-        if everywhere:
-            assert isinstance(network, MLP)
-        if everywhere and network.has_skips:
+        if not everywhere:
+            return sums
+        assert isinstance(network, MLP)
+        if network.has_skips:
             K = self._infinite.K
             sums.append(FieldSums(network, x, K, everywhere, seed, self.sampler, chunk))
-        elif everywhere:
+        else:
             sums.append(MetricSums(network, x, everywhere, seed, self.sampler, chunk))
         return sums
 

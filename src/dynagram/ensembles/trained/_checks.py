@@ -12,7 +12,7 @@ from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._observe import OUTPUTS, TESTED, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Architecture, Chain, Layer, Network, Params
+from dynagram.networks import MLP, Architecture, Chain, Layer, Params, Structure
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
 from dynagram.training._losses import SQUARED, check_loss_targets
@@ -20,7 +20,7 @@ from dynagram.training._losses import SQUARED, check_loss_targets
 _FEWEST_IN_PAIRS = 64
 
 
-def check_training(network: Network, how: Training) -> None:
+def check_training(network: Structure, how: Training) -> None:
     """Whether this network can be trained so."""
     network.with_fixed(how.fixed)
     check_differentiable(network, 1, "gradient descent")
@@ -30,7 +30,7 @@ def check_training(network: Network, how: Training) -> None:
         _check_the_end(network, how)
 
 
-def _check_the_end(network: Network, how: Training) -> None:
+def _check_the_end(network: Structure, how: Training) -> None:
     """Training without a length is asked only where it has an end, zero error."""
     length = "a time" if how.is_flow else "steps"
     for name, value, wrong in (
@@ -52,7 +52,7 @@ def _check_the_end(network: Network, how: Training) -> None:
             raise InvalidTypeError("network", network, allowed)
 
 
-def check_data(network: Network, how: Training, data: object) -> None:
+def check_data(network: Structure, how: Training, data: object) -> None:
     """Whether `data` is a training set, or a function of a key, that fits."""
     if isinstance(data, Data):
         data.check(network)
@@ -87,7 +87,7 @@ def data_function(data: object) -> DataFunction:
     return function  # pyright: ignore[reportReturnType]
 
 
-def check_parameters(network: Network, parameters: Any) -> Params | None:
+def check_parameters(network: Structure, parameters: Any) -> Params | None:
     """Parameters of several members as NumPy arrays with the members first."""
     if not isinstance(network, Architecture):
         if parameters is not None:
@@ -142,7 +142,7 @@ def check_observables(
 
 
 def check_pairs(
-    network: Network, data: object, how: Training, **others: tuple[object, bool]
+    network: Structure, data: object, how: Training, **others: tuple[object, bool]
 ) -> None:
     """Whether networks can be trained in pairs; `others` are (value, wrong) of further options."""
     for name, (value, wrong) in {

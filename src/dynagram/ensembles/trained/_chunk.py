@@ -95,6 +95,7 @@ def pair_chunk(job: TrainingJob, first: int, size: int) -> Chunk:
 
     Pair p goes with the untrained networks kp, …, kp + k − 1 of the next seed, k = `job.kernels`.
     """
+    assert isinstance(job.network, Network)
     shapes, (group, untrained_group) = shapes_of(job.pair_arrays), job.pair_groups
     trained = _compiled_trained(job.network, job.how, job.limits, group, shapes)
     frozen = _compiled_frozen(job.network, untrained_group, shapes)

@@ -29,7 +29,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result, largest_error
-from dynagram.networks import Network, Params
+from dynagram.networks import Params, Structure
 from dynagram.training import GradientDescent, Optax, Training
 
 
@@ -43,7 +43,7 @@ class _State(NamedTuple):
 
 
 def descend(
-    network: Network,
+    network: Structure,
     how: Training,
     limits: Limits,
     stream: Stream,

@@ -14,8 +14,8 @@ import numpy as np
 
 from dynagram._precision import float64
 from dynagram.data import Data
-from dynagram.networks import Architecture, Params
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import Params, Structure
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.results._failure import FailedMember
 from dynagram.training import GradientDescent
 from dynagram.training._losses import SQUARED, half_sum_factor
@@ -68,9 +68,9 @@ def _cause(job: TrainingJob, member: int) -> str:
 
 
 @float64
-def _largest_eigenvalue(network: Architecture, params: Params, x: np.ndarray) -> float:
+def _largest_eigenvalue(network: Structure, params: Params, x: np.ndarray) -> float:
     kernel = np.asarray(
-        network_ntk(network, jax.tree.map(jax.numpy.asarray, params), jax.numpy.asarray(x))
+        any_ntk(network, jax.tree.map(jax.numpy.asarray, params), jax.numpy.asarray(x))
     )
     side = kernel.shape[0] * kernel.shape[2]
     return float(np.linalg.eigvalsh(kernel.transpose(0, 2, 1, 3).reshape(side, side))[-1])

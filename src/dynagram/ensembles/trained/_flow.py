@@ -30,7 +30,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import Network, Params
+from dynagram.networks import Params, Structure
 from dynagram.training import GradientFlow, Training
 
 # Relative and absolute tolerance that float32 can keep.
@@ -38,7 +38,7 @@ _FLOAT32 = (1e-4, 1e-6)
 
 
 def flow(
-    network: Network,
+    network: Structure,
     how: Training,
     limits: Limits,
     batch: Batch,

@@ -15,21 +15,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.networks import Architecture, Layer, Network
+from dynagram.networks import Architecture, Layer, Structure
 from dynagram.training import loss_value
 
 # One (b, V) per layer, or the parameters of a block: all of them, or those that are trained.
 Packed = tuple[Any, ...]
 
 
-def packed(network: Network, params: Any) -> Packed:
+def packed(network: Structure, params: Any) -> Packed:
     """Layers (b, W) of an MLP as (b, Wᵀ); the parameters of other networks as they are."""
     if not isinstance(network, Architecture):
         return params
     return tuple((layer.b, layer.W.T) for layer in params)
 
 
-def unpacked(network: Network, layers: Packed) -> Any:
+def unpacked(network: Structure, layers: Packed) -> Any:
     """The inverse of `packed`."""
     if not isinstance(network, Architecture):
         return layers
@@ -54,7 +54,7 @@ def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]
 affine.defvjp(_forward, _backward)
 
 
-def outputs(network: Network, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
+def outputs(network: Structure, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
     """z^(L), as `network.apply` gives it; its gradient is fast, its forward derivative missing."""
     if not isinstance(network, Architecture):
         return network.apply(layers, x)
@@ -83,7 +83,7 @@ def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
 
 
 def loss_function(
-    network: Network, loss: str, fixed: tuple[int, ...]
+    network: Structure, loss: str, fixed: tuple[int, ...]
 ) -> Callable[[Packed, Packed, Array, Array], tuple[Array, Array]]:
     """(trained layers, fixed layers, x, y) → loss, and the outputs it is that of."""
 
@@ -94,7 +94,7 @@ def loss_function(
     return value
 
 
-def trained_rates(network: Network, fixed: tuple[int, ...]) -> tuple[Any, ...]:
+def trained_rates(network: Structure, fixed: tuple[int, ...]) -> tuple[Any, ...]:
     """The learning rates (8.6) of the layers that are not in `fixed`."""
     numbered = enumerate(network.rates(), start=1)
     return tuple(pair for number, pair in numbered if number not in fixed)

@@ -36,7 +36,7 @@ from dynagram.ensembles.trained._records import Arrays, Leap, Limits
 from dynagram.ensembles.trained._result import outputs_of
 from dynagram.ensembles.trained._sums import covariance_estimate, mean_estimate
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Network, Params
+from dynagram.networks import Architecture, Network, Params, Structure
 from dynagram.networks._checks import checked_integer, checked_number
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 from dynagram.results._outputs import Outputs
@@ -84,7 +84,7 @@ class TrainingJob:
 
     kind: ClassVar[str] = "training"
 
-    network: Network
+    network: Structure
     data: Data | str | DataFunction
     how: Training
     seed: int
@@ -102,7 +102,7 @@ class TrainingJob:
 
     def __init__(
         self,
-        network: Network,
+        network: Structure,
         data: Problem,
         how: Training,
         *,
@@ -125,7 +125,7 @@ class TrainingJob:
         checks.check_training(network, how)
         checks.check_data(network, how, data)
         needed = 32.0 * network.number_of_parameters  # and gradients, in float64, and a copy
-        require_memory("widths", network.widths, needed, "a single network is too large")
+        require_memory("network", network.summary, needed, "a single network is too large")
         store("network", network)
         store("data", hashable(data) if callable(data) else data)
         store("how", how)
@@ -240,6 +240,7 @@ class TrainingJob:
         if any(source in TESTED for _, source in self.observables):
             arrays = arrays._replace(test_y=self.data.test_y)
         if isinstance(self.how.algorithm, TwoStep):
+            assert isinstance(self.network, Network)
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))
         if self.how.loss not in SQUARED or self.how.batch is not None:
@@ -250,6 +251,7 @@ class TrainingJob:
     def infinite(self) -> InfiniteWidth:
         """Infinite width, which pairs are compared with."""
         assert isinstance(self.data, Data)
+        assert isinstance(self.network, Network)
         return infinite_width(self.network, self.data, self.how, self.tolerance)
 
     @functools.cached_property
@@ -313,6 +315,7 @@ class TrainingJob:
     def initial(self, first: int, size: int) -> Params:
         """Parameters of the members `first`, … before training, in float64, members first."""
         if self.parameters is None:
+            assert isinstance(self.network, Network)
             return drawn_parameters(self.network, self.seed, first, size)
         # One set serves all members. A group may reach beyond the last; it repeats that one.
         last = self.parameters[0].b.shape[0] - 1
@@ -342,7 +345,7 @@ class TrainingJob:
     # --- the description as text and arrays ---------------------------------------------------
 
     def to_toml(self) -> str:
-        """Network, training and request as TOML; functions must be named "module:function"."""
+        """Structure, training and request as TOML; functions must be named "module:function"."""
         return description.to_toml(self)
 
     def arrays(self) -> dict[str, np.ndarray]:

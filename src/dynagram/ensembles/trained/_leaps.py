@@ -13,12 +13,12 @@ from jaxtyping import Array
 
 from dynagram.ensembles.trained._batches import Batch
 from dynagram.ensembles.trained._records import Arrays, Observe, Result
-from dynagram.networks import Network, Params
+from dynagram.networks import Params, Structure
 from dynagram.observables.tangents._ntk import any_ntk
 
 
 def leap(
-    network: Network, batch: Batch, observe: Observe, params: Params, arrays: Arrays
+    network: Structure, batch: Batch, observe: Observe, params: Params, arrays: Arrays
 ) -> Result:
     """Move a group of members from `params`, members first, in two steps; traceable."""
     assert arrays.leap is not None

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from dynagram._trust import import_function
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Architecture, Network, Params
+from dynagram.networks import Architecture, Params, Structure
 from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.training import Training, loss_value
 
@@ -92,7 +92,7 @@ def outputs_name(observables: Observables) -> str | None:
 
 
 def measured(
-    network: Network, how: Training, source: str | Observable
+    network: Structure, how: Training, source: str | Observable
 ) -> Callable[[Params, Arrays, Array, Array], Array]:
     """(params, arrays, x, y) → the observable of one member; `x`, `y` are for the loss."""
 

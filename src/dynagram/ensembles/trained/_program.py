@@ -18,7 +18,7 @@ from dynagram.ensembles.trained._flow import flow
 from dynagram.ensembles.trained._leaps import leap
 from dynagram.ensembles.trained._observe import Observables, measured
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import MLP, Architecture, Layer, Network, Params
+from dynagram.networks import MLP, Architecture, Layer, Network, Params, Structure
 from dynagram.training import Training
 
 # Members have smaller numbers: folding in this one gives the keys of the data.
@@ -52,7 +52,7 @@ def drawn_keys(seed: int, first: int, size: int) -> Array:
 
 @functools.lru_cache(maxsize=16)
 def compiled_program(
-    network: Network,
+    network: Structure,
     how: Training,
     limits: Limits,
     observables: Observables,
@@ -84,7 +84,7 @@ def abstract(shapes: Any, dtype: str) -> Any:
 
 
 def group_program(
-    network: Network,
+    network: Structure,
     how: Training,
     limits: Limits,
     observables: Observables,
@@ -118,7 +118,7 @@ def group_program(
 
 
 def train_group(
-    network: Network,
+    network: Structure,
     how: Training,
     limits: Limits,
     stream: batches.Stream,
@@ -137,7 +137,7 @@ def train_group(
 
 
 def observed_shapes(
-    network: Network, how: Training, observables: Observables, arrays: Arrays
+    network: Structure, how: Training, observables: Observables, arrays: Arrays
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the observables of one member at one moment, without computing them."""
     dtype = how.dtype
@@ -152,9 +152,10 @@ def observed_shapes(
         }
 
 
-def abstract_params(network: Network, dtype: str, members: tuple[int, ...]) -> Any:
+def abstract_params(network: Structure, dtype: str, members: tuple[int, ...]) -> Any:
     """The parameters of a group without their numbers."""
     if not isinstance(network, Architecture):
+        assert isinstance(network, Network)
         one = jax.eval_shape(lambda key: network.draw(key, dtype), jax.random.key(0))
         return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*members, *a.shape), dtype), one)
     sizes = zip(network.widths[:-1], network.widths[1:], strict=True)

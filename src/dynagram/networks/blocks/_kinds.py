@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dynagram._toml import shortened
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks._checks import as_list, shortened
+from dynagram.networks._checks import as_list
 from dynagram.networks.blocks._attention import Attention
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Blocks, Embedding, Residual

@@ -106,8 +106,7 @@ class Dense(Block):
     def apply(self, params: Any, x: Signal, shape: Shape) -> Signal:
         """b + Σ_taps W_tap x."""
         pairs = zip(self._reads(x, shape), params["W"], strict=True)
-        parts = [read @ W.T for read, W in pairs]
-        out = sum(parts[1:], start=parts[0])
+        out = jnp.sum(jnp.stack([read @ W.T for read, W in pairs]), axis=0)
         return out + params["b"][None, None, :] if self.has_biases else out
 
 

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Model, Network, Params
+from dynagram.networks import Architecture, Model, Params, Structure
 from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._signals import (
     Gradients,
@@ -141,7 +141,7 @@ def function_ntk(
 # --- for use inside jit and vmap ---------------------------------------------------------------
 
 
-def any_ntk(network: Network, params: Any, x: ArrayLike) -> Float[Array, "N N outputs outputs"]:
+def any_ntk(network: Structure, params: Any, x: ArrayLike) -> Float[Array, "N N outputs outputs"]:
     """The NTK of one member of any architecture, traceable; rows are (sample, position)."""
     if isinstance(network, Architecture):
         return network_ntk(network, params, x)

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Model, Network, Params
+from dynagram.networks import Architecture, Model, Params, Structure
 from dynagram.networks._model import takes_model
 
 
@@ -105,7 +105,7 @@ def gradients(model: Model, x: ArrayLike) -> Gradients:
 # --- for use inside jit and vmap ---------------------------------------------------------------
 
 
-def check_differentiable(network: Network, order: int, what: str) -> None:
+def check_differentiable(network: Structure, order: int, what: str) -> None:
     """Refuse a σ one of whose derivatives below `order` jumps: σ^(order) then holds a delta.
 
     >>> from dynagram.networks import MLP

@@ -13,7 +13,7 @@ import numpy as np
 
 from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.networks._checks import checked_choice, require_plain
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
@@ -61,7 +61,7 @@ class LogEvidence:
 
 
 def log_evidence(
-    network: MLP,
+    network: Network,
     data: Data,
     posterior: Posterior,
     *,
@@ -106,7 +106,7 @@ def log_evidence(
 
 
 def log_bayes_factor(
-    first: MLP, second: MLP, data: Data, posterior: Posterior, *, order: str = "1/n"
+    first: Network, second: Network, data: Data, posterior: Posterior, *, order: str = "1/n"
 ) -> float:
     """log p(y | first) − log p(y | second): positive when the data prefer `first` (6.30).
 
@@ -129,7 +129,7 @@ def log_bayes_factor(
 
 
 def log_predictive_density(
-    network: MLP, data: Data, posterior: Posterior, *, order: str = "1/n"
+    network: Network, data: Data, posterior: Posterior, *, order: str = "1/n"
 ) -> float:
     """log p(y_B | y_A) = log p(y_A, y_B) − log p(y_A), the score of observed test targets.
 
@@ -155,12 +155,12 @@ def log_predictive_density(
     return joint.value - observed.value
 
 
-def require_vertex(network: MLP, what: str) -> None:
+def require_vertex(network: Network, what: str) -> None:
     """Refuse a network whose outputs are exactly Gaussian at any width, and one with skips."""
     if network.depth < 2:
         raise InvalidValueError(
-            "widths",
-            network.widths,
+            "depth",
+            network.depth,
             "without a hidden layer infinite width is exact: no 1/n",
         )
     require_plain(network, what)

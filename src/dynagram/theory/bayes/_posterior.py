@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.data import Data
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.results._outputs import Outputs
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory._kernels import frozen_kernels
@@ -41,7 +41,7 @@ _ILL_CONDITIONED = 1e-8
 
 
 def posterior_outputs(
-    network: MLP,
+    network: Network,
     data: Data,
     posterior: Posterior,
     *,
@@ -63,7 +63,9 @@ def posterior_outputs(
     return _outputs(network, data, posterior, known, kernel, evidence, _infinite_regime(kernel))
 
 
-def _finite(network: MLP, data: Data, posterior: Posterior, accuracy: float, seed: int) -> Outputs:
+def _finite(
+    network: Network, data: Data, posterior: Posterior, accuracy: float, seed: int
+) -> Outputs:
     require_vertex(network, 'the posterior at order 1/n (order="infinite" takes skips)')
     tensors = predict(network, data.inputs, accuracy=accuracy, seed=seed)
     K, N, width = tensors["K"][-1], data.x.shape[0], network.width
@@ -112,7 +114,7 @@ def _training_kernel(K: np.ndarray, data: Data, posterior: Posterior) -> Trainin
 
 
 def _outputs(
-    network: MLP,
+    network: Network,
     data: Data,
     posterior: Posterior,
     known: Conditioned,

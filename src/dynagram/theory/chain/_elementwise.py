@@ -70,8 +70,10 @@ class Features:
     # --- averages over two samples ------------------------------------------------------------
 
     def _mean(self, fields: Pair) -> Kernel:
-        zero = np.zeros_like(self.inputs[0].K[0])
-        return sum((self._two(m) for m in features(fields, self.gated)), start=zero)
+        total = np.zeros_like(self.inputs[0].K[0])
+        for monomial in features(fields, self.gated):
+            total = total + self._two(monomial)
+        return total
 
     def _two(self, monomial: Monomial) -> Kernel | float:
         """The average of a monomial of two slots, for all a, b."""

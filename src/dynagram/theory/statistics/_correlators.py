@@ -70,7 +70,7 @@ def metric_cumulants(prediction: Tensors | NextOrder, layer: int) -> MetricCumul
     require_plain(prediction.network, "the law of a layer given its metric")
     if not 1 <= layer <= depth:
         raise InvalidValueError("layer", layer, f"this network has the layers 1 to {depth}")
-    fan_in, index = prediction.network.widths[layer - 1], layer - 1
+    fan_in, index = prediction.network.fan_in(layer), layer - 1
     if isinstance(prediction, NextOrder):
         G, V = prediction.metric[index], prediction.vertex[index]
         return MetricCumulants(G, V, fan_in, prediction.six_point[index])

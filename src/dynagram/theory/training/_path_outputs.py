@@ -10,7 +10,7 @@ import numpy as np
 from dynagram.data import Data
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.results._estimate import Estimate
 from dynagram.results._outputs import Outputs
 from dynagram.theory._kernels import frozen_kernels
@@ -38,7 +38,7 @@ _MOST_SAMPLES = 64
 
 
 def path_outputs(
-    network: MLP, data: Data, how: Training, *, order: str, accuracy: float | None, seed: int
+    network: Network, data: Data, how: Training, *, order: str, accuracy: float | None, seed: int
 ) -> Outputs:
     """Mean and covariance at every recorded moment, for any loss and optimiser that closes.
 
@@ -109,7 +109,7 @@ def path_outputs(
     )
 
 
-def check_path(network: MLP, data: Data, how: Training) -> None:
+def check_path(network: Network, data: Data, how: Training) -> None:
     """Refuse what has no closed equations, or no end."""
     data.check(network)
     Optimiser.of(how)
@@ -118,10 +118,10 @@ def check_path(network: MLP, data: Data, how: Training) -> None:
         allowed = f"{how.name} on {how.loss} has no known end: give {length}"
         raise InvalidValueError("steps" if not how.is_flow else "time", math.inf, allowed)
     check_loss_targets(how.loss, data.y)
-    if network.activation.jumps:
-        raise InvalidValueError(
-            "activation", network.activation.name, "σ jumps: the NTK does not exist"
-        )
+    for sigma in network.activations():
+        if sigma.jumps:
+            allowed = "σ jumps: the NTK does not exist"
+            raise InvalidValueError("activation", sigma.name, allowed)
     listed = how.batch if isinstance(how.batch, tuple) else ()
     largest = max((sample + 1 for batch in listed for sample in batch), default=how.batch_size or 0)
     if largest > len(data.x):

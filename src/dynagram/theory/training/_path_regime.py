@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._dynamics import Answers, FrozenMoments
 from dynagram.theory.training._path_problem import PathProblem
@@ -20,7 +20,7 @@ _CAREFUL, _BROKEN = 0.2, 0.5
 
 
 def path_regime(
-    network: MLP, problem: PathProblem, limit: FrozenMoments, answers: Answers | None
+    network: Network, problem: PathProblem, limit: FrozenMoments, answers: Answers | None
 ) -> Regime:
     """The regime over all moments; the reasons say from which moment on it is what it is."""
     judge = Judge()
@@ -29,7 +29,7 @@ def path_regime(
     if answers is None:
         good = 'a frozen NTK, exact at infinite width; order="1/n" says what finite width changes'
         return judge.regime("∞", good)
-    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
+    judge.numbers["depth_over_width"] = network.depth_over_width
     expansion = parts_over_change(limit, answers, network.width)
     for index, moment in enumerate(problem.moments):
         judge.numbers[f"expansion_at_{moment:g}"] = float(expansion[index])

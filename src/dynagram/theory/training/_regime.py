@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import Architecture
+from dynagram.networks import Structure
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._corrections import Corrections
 from dynagram.theory.training._covariance import Covariances
@@ -33,7 +33,7 @@ def infinite_regime(training: InfiniteTraining, limit: FrozenMoment) -> Regime:
 
 
 def trained_regime(
-    network: Architecture,
+    network: Structure,
     training: InfiniteTraining,
     limit: FrozenMoment,
     change: Corrections,
@@ -135,7 +135,7 @@ def _note_step_size(judge: Judge, training: InfiniteTraining) -> None:
 
 @float64
 def _judge_step_size(
-    judge: Judge, network: Architecture, training: InfiniteTraining, tensors: Mode
+    judge: Judge, network: Structure, training: InfiniteTraining, tensors: Mode
 ) -> None:
     """Whether single networks, whose λ_max fluctuates, cross the limit 2 of η λ_max."""
     _note_step_size(judge, training)

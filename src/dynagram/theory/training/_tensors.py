@@ -19,7 +19,7 @@ from dynagram._precision import float64
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
-from dynagram.networks import Chain, Network
+from dynagram.networks import MLP, Chain, Network
 from dynagram.results._letters import LETTERS, closure
 from dynagram.theory._kernels import FrozenKernels
 from dynagram.theory._recursions import run_layers, written_out
@@ -109,6 +109,7 @@ def output_tensors(
         made = chain_modes(network, inputs[first], NEEDED, accuracy=accuracy, seed=seed)
         stored = {name: as_stored(name, values) for name, values in made.items()}
         return OutputTensors(stored, place)
+    assert isinstance(network, MLP)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
     layers = run_layers(
         network, K, Theta, closure(NEEDED), accuracy=accuracy, seed=seed, modes=count
