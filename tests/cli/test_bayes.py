@@ -16,7 +16,7 @@ from dynagram.training import Posterior
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]])
 Y, T, TY = np.array([[0.9], [-0.6]]), np.array([[1.5, 1.0, 1.4]]), np.array([[0.4]])
 TEXT = """[network]
-widths = [3, 50, 50, 1]
+widths = [3, 50, 1]
 activation = "{activation}"
 C_b = 0.1
 C_W = 1.6
@@ -43,7 +43,7 @@ def config(tmp_path):
 
 
 def network(activation):
-    return MLP([3, 50, 50, 1], activation, C_b=0.1, C_W=1.6)
+    return MLP([3, 50, 1], activation, C_b=0.1, C_W=1.6)
 
 
 DATA, NOISE = Data(X, Y, T, TY), Posterior(0.2)

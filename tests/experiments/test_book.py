@@ -12,7 +12,10 @@ from dynagram_experiments._parts import Table
 from dynagram_experiments.book import relu_anomaly
 
 
-@pytest.mark.parametrize("name", ["fig2_2", "fig5_1", "fig5_2", "fig5_3"])
+@pytest.mark.parametrize(
+    "name",
+    ["fig2_2", "fig5_1", *(pytest.param(f"fig5_{i}", marks=pytest.mark.slow) for i in (2, 3))],
+)
 def test_figures_show_what_the_book_says(name):
     result = importlib.import_module(f"dynagram_experiments.book.{name}").EXPERIMENT.run(Settings())
     assert [statement.claim for statement in result.statements if not statement.passed] == []
