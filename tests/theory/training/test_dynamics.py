@@ -162,6 +162,42 @@ def test_nodes_are_exact_for_polynomials():
     assert not np.allclose(*halves)
 
 
+def test_the_law_of_initial_outputs():
+    """G1 and V by Edgeworth's weights, ½ G1:He₂ + ⅛ V:He₄, on a grid, against "start"."""
+    net = MLP([3, 24, 24, 1], "tanh", C_b=0.1, C_W=1.5, lambda_b=0.5, lambda_W=1.0)
+    x, test, steps = X[:1], X[1:], 6
+    how = Training(GradientDescent(2.0), loss="logistic", steps=steps)
+    found = predict_outputs(net, Data(x, [1.0], test_x=test), how)
+    both = np.concatenate([x, test])
+    frozen = frozen_kernels(net, both)
+    K, Theta = frozen.K[-1], frozen.Theta[-1][:, :1]
+    tensors = output_tensors(net, both, frozen, accuracy=1e-4, seed=0).mode(0)
+    nodes, w = np.polynomial.hermite_e.hermegauss(60)
+    w = w / w.sum()
+    xi = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    z = xi @ np.linalg.cholesky(K).T
+    a = np.zeros((len(z), 1))
+    for _ in range(steps):
+        a = a - 2.0 / (1.0 + np.exp(z[:, :1] - a @ Theta[:1].T))
+    path = z - a @ Theta.T
+    inverse = np.linalg.inv(K)
+    u = z @ inverse
+    second = np.einsum("na,nb->nab", u, u) - inverse[None]
+    fourth = np.einsum("na,nb,nc,nd->nabcd", u, u, u, u)
+    for pair in ("ab,ncnd", "ac,nbnd", "ad,nbnc", "bc,nand", "bd,nanc", "cd,nanb"):
+        left, right = pair.split(",")
+        fourth -= np.einsum(f"{left},{right[:2]},{right[2:]}->nabcd", inverse, u, u)
+    for pair in ("ab,cd", "ac,bd", "ad,bc"):
+        fourth += np.einsum(f"{pair}->abcd", inverse, inverse)[None]
+    weights = np.outer(w, w).ravel()
+    shift = 0.5 * np.einsum("ab,nab->n", tensors["G1"], second)
+    vertex = 0.125 * np.einsum("abcd,nabcd->n", tensors["V"], fourth)
+    expected = (weights * (shift + vertex)) @ path
+    np.testing.assert_allclose(found.parts_of_mean["start"][0, :, 0], expected, rtol=1e-6)
+    without = (weights * shift) @ path
+    assert np.all(np.abs(without - expected) > 0.05 * np.abs(expected))
+
+
 def test_smoothed_labels_are_reached():
     """With smoothing a cross-entropy ends at q = p, at infinite width and any initialisation."""
     data = Data.of_classes(X, [0, 1], test_x=TEST, smoothing=0.2)

@@ -19,7 +19,8 @@ from scipy.stats import qmc
 
 # Scramblings, by whose spread an error is known.
 SCRAMBLINGS = 8
-_GRID_POINTS, _GRID_COORDINATES = 28, 2
+# Points of a grid in each of so many coordinates.
+_GRID_POINTS = {1: 64, 2: 28}
 # Of the rule of degree five, 2m² + 1 points in m coordinates.
 _MOST_EXACT = 20_000
 
@@ -62,7 +63,7 @@ def draw_nodes(
     both = training + others
     if polynomial and 2 * both**2 + 1 <= _MOST_EXACT:
         return Nodes(*_degree_five(both), 1)
-    if grid and training <= _GRID_COORDINATES and not polynomial:
+    if grid and training in _GRID_POINTS and not polynomial:
         return Nodes(*_product(_grid(training), _degree_five(others)), 1)
     points = []
     for scrambling in range(SCRAMBLINGS):
@@ -76,7 +77,7 @@ def draw_nodes(
 
 def _grid(coordinates: int) -> tuple[np.ndarray, np.ndarray]:
     """A Gauss-Hermite product."""
-    x, w = np.polynomial.hermite_e.hermegauss(_GRID_POINTS)
+    x, w = np.polynomial.hermite_e.hermegauss(_GRID_POINTS[coordinates])
     w = w / w.sum()
     points = np.array(list(itertools.product(x, repeat=coordinates)))
     weights = np.prod(np.array(list(itertools.product(w, repeat=coordinates))), axis=1)
