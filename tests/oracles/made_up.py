@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-_GRADES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+_GRADES = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 14.0, 20.0])
 
 
 @dataclass(frozen=True)

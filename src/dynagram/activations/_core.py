@@ -181,11 +181,12 @@ def padded_size(size: int) -> int:
 def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
     """In pieces of two sizes, so that every order is compiled for two shapes at most."""
     flat = np.ascontiguousarray(z).reshape(-1)
-    piece = _PIECES[0] if flat.size <= 4 * _PIECES[0] else _PIECES[1]
+    piece = _PIECES[0] if flat.size <= _PIECES[1] else _PIECES[1]
     padded = np.zeros(max(-(-flat.size // piece), 1) * piece)
     padded[: flat.size] = flat
     compiled = _compiled(sigma.function, order)
-    values = [np.asarray(compiled(jnp.asarray(part))) for part in padded.reshape(-1, piece)]
+    # NumPy goes in as it is: making a JAX array of it first would compile a copy.
+    values = [np.asarray(compiled(part)) for part in padded.reshape(-1, piece)]
     return np.concatenate(values)[: flat.size].reshape(z.shape)
 
 

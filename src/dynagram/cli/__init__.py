@@ -6,6 +6,7 @@ stderr and exit code 2; a failure that is ours keeps its traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -112,6 +113,20 @@ def _top(
     pass
 
 
+def _keep_compiled_code() -> None:
+    """Keep what JAX compiles in the folder named by DYNAGRAM_CACHE; without it nothing is kept.
+
+    Each command is a new process and spends most of its time on compiling the same few functions.
+    """
+    if folder := os.environ.get("DYNAGRAM_CACHE"):
+        import jax
+
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 def main() -> None:
     """The console script."""
+    _keep_compiled_code()
     app(prog_name="dynagram")

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,7 @@ _FIRST_COUNT = 2**11
 _LAST_COUNT = 2**17
 _GRID_REFINEMENTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4, 1.7, 2.0)
 _MAX_GRID_NODES = 30_000_000
+_FEW_SAMPLES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,15 +341,20 @@ def _replica_sums(
     constants = tuple(_constants(families[o], K) for o in names)
     chosen = tuple((names.index(left), names.index(right)) for left, right in products)
     accumulate = _accumulator(sigma, names, chosen)
-    # Chunks are filled up to a few sizes, each compiled once.
+    # Chunks are filled up to a few sizes, each compiled once; of few samples to one.
     size = min(CHUNK, max(1024, 2 ** math.ceil(math.log2(nodes.count))))
+    size = CHUNK if K.shape[0] <= _FEW_SAMPLES else size
+    pairs = [families[o].value.size for o in names]
+    zero = (
+        tuple(np.zeros((pairs[left], pairs[right])) for left, right in chosen),
+        tuple(np.zeros(count) for count in pairs),
+    )
     for replica in range(nodes.replicas):
-        sums = None
+        sums: Any = zero
         for z, weights in nodes.chunks(replica):
             padded_z, padded_w = np.zeros((size, z.shape[1])), np.zeros(size)
             padded_z[: z.shape[0]], padded_w[: z.shape[0]] = z, weights
-            sums = accumulate(jnp.asarray(padded_z), jnp.asarray(padded_w), constants, sums)
-        assert sums is not None
+            sums = accumulate(padded_z, padded_w, constants, sums)
         yield _Sums(
             dict(zip(products, sums[0], strict=True)),
             {orders: np.asarray(part) for orders, part in zip(names, sums[1], strict=True)},
@@ -361,7 +368,7 @@ def _constants(family: PairFamily, K: np.ndarray) -> jax.Array:
     offset = family.value - j_ab * K[a, b] - j_aa * K[a, a] - j_bb * K[b, b]
     table = np.zeros((6, *K.shape))
     table[:, a, b] = (offset, *family.linear.T, j_ab, j_aa, j_bb)
-    return jnp.asarray(table)
+    return jax.device_put(table)
 
 
 @functools.lru_cache(maxsize=64)
@@ -392,7 +399,6 @@ def _accumulator(sigma: Activation, names: tuple[Orders, ...], chosen: tuple[tup
         squares = tuple(
             jnp.sum(w * feature, axis=0) for w, feature in zip(weighted, features, strict=True)
         )
-        new = (products, squares)
-        return new if sums is None else jax.tree.map(jnp.add, sums, new)
+        return jax.tree.map(jnp.add, sums, (products, squares))
 
     return accumulate

@@ -199,7 +199,7 @@ def _nodes(sigma: Activation, exponent: int, terms: int) -> tuple[jax.Array, jax
     every = hermite_functions(t, int(orders[-1]) + 1)
     lower = np.where(orders[:, None] > 0, every[np.maximum(orders - 1, 0)], 0.0)
     h = lower * w / np.sqrt(np.maximum(orders, 1))[:, None]
-    return jnp.asarray(t), jnp.asarray(w), jnp.asarray(h)
+    return jax.device_put(t), jax.device_put(w), jax.device_put(h)
 
 
 @functools.lru_cache(maxsize=128)

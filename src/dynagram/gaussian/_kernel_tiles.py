@@ -44,7 +44,7 @@ class Tiling:
     @functools.cached_property
     def places(self) -> tuple[jax.Array, jax.Array]:
         """Block rows and columns on the device, sent there once."""
-        return jnp.asarray(self.rows), jnp.asarray(self.columns)
+        return jax.device_put(self.rows), jax.device_put(self.columns)
 
     def pad(self, vector: np.ndarray) -> np.ndarray:
         """(…, N) → (…, blocks·tile), repeating the last entry."""
@@ -54,7 +54,7 @@ class Tiling:
     def gram_tiles(self, x: Float[np.ndarray, "n features"]) -> jax.Array:
         """Tiles of x xᵀ, without forming the matrix."""
         rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
-        return _batched_gram(jnp.asarray(rows), *self.places)
+        return _batched_gram(rows, *self.places)
 
     def write(self, matrix: np.ndarray, tiles: Index, diagonal: Index) -> None:
         """Fill a symmetric matrix with these upper tiles and this padded diagonal."""
@@ -73,7 +73,7 @@ class Tiling:
 
 
 @jax.jit
-def _batched_gram(rows: jax.Array, i: Index, j: Index) -> jax.Array:
+def _batched_gram(rows: Index, i: Index, j: Index) -> jax.Array:
     return jnp.einsum("tak,tbk->tab", rows[i], rows[j])
 
 

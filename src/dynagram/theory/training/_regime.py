@@ -108,13 +108,13 @@ def _judge_variance(judge: Judge, variance: np.ndarray, parts: Covariances, widt
         "expansion_of_variance", expansion, 0.3, 1.0,
         "the 1/n terms of the variance, added without their signs, reach {value:.2g} of it",
     )  # fmt: skip
-    left_out = expansion * np.linalg.norm(sum(np.abs(part) for part in parts.values()))
-    kept = np.linalg.norm(np.asarray(sum(parts.values())))
-    if expansion**2 > _NEGLIGIBLE:
-        judge.measure(
-            "left_out_over_correction", float(left_out / max(float(kept), 1e-290)), 1.0, np.inf,
-            "the 1/n terms of the covariance nearly cancel: what they leave out may be {value:.2g} "
-            "times as large as their sum, and infinite width may be as close",
+    left_out = expansion * float(np.linalg.norm(sum(np.abs(part) for part in parts.values())))
+    kept = float(np.linalg.norm(np.asarray(sum(parts.values()))))
+    if expansion**2 > _NEGLIGIBLE and left_out > kept:
+        judge.object(
+            1, "the 1/n terms of the covariance nearly cancel: what they leave out may be "
+            f"{left_out / max(kept, 1e-290):.2g} times as large as their sum, and infinite width "
+            "may be as close",
         )  # fmt: skip
     alive = np.broadcast_to(variance > floor, size.shape)
     if np.any((variance + sum(changes) / width < 0.0) & alive):
