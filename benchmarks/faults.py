@@ -281,7 +281,9 @@ def stopped_scheduler(case):
 def interrupted(case, number, executor):
     """A run in a process of its own that gets a signal once it has begun."""
     program = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have them
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # ignored, as nohup does
         "sys.path[:0] = sys.argv[2].split(':')\n"
         "from oracles.walks import DRIFT, Walks\n"
         "from dynagram.ensembles.engine import run_job\n"
@@ -305,6 +307,8 @@ def interrupted(case, number, executor):
     process.communicate()
     seconds = time.monotonic() - begun
     state = json.loads((case.run / "status.json").read_text())["state"]
+    if state != "interrupted":
+        return f"NOT INTERRUPTED but {state}"
     return f'ended after {seconds:.1f} s, status "{state}"; resumed: {case.resumed()}'
 
 

@@ -172,7 +172,9 @@ def test_who_kills_is_not_tried_at_every_size():
 # A run of walks that says when it has begun, in a process of its own.
 PROGRAM = """
 import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have them ignored
+for name in ("SIGTERM", "SIGHUP"):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
 sys.path.insert(0, {tests!r})
 from oracles.walks import DRIFT, Walks
 from dynagram.ensembles.engine import run_job
@@ -262,7 +264,8 @@ def test_a_signal_that_python_does_not_hear_of_is_heard(tmp_path):
     """A compiled program does not let Python handle signals: here it is a hash of many rounds."""
     script = tmp_path / "deaf.py"
     script.write_text(
-        "import hashlib\n"
+        "import hashlib, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "import dynagram.ensembles.engine._interrupts as interrupts\n"
         "interrupts.GRACE = 0.5\n"
         "def last():\n"
