@@ -284,9 +284,12 @@ def test_a_steep_smooth_function_has_no_kinks(slope):
         (lambda z: jnp.maximum(z - 0.33371234, 0), [(0.33371234, (0, 1))]),
         (lambda z: jnp.maximum(z, 0) ** 3, [(0.0, (0, 0, 0, 6))]),
         (lambda z: jnp.where(z > -2.5, z + 1, 0 * z), [(-2.5, (-1.5, 1))]),
+        (lambda z: jnp.maximum(z - 1 / 3, 0), [(1 / 3, (0, 1))]),
+        (lambda z: jnp.clip(z, 0, 30), [(0.0, (0, 1)), (30.0, (0, -1))]),
+        (lambda z: jnp.maximum(jnp.abs(z), 4321.9), [(-4321.9, (0, 1)), (4321.9, (0, 1))]),
         (
-            lambda z: jnp.abs(jnp.sin(z / 6)),
-            [(-6 * math.pi, None), (0.0, None), (6 * math.pi, None)],
+            lambda z: jnp.tanh(z) + jnp.maximum(0, 1 - jnp.abs(z - 0.3) / 0.004),
+            [(0.296, (0, 250)), (0.3, (0, -500)), (0.304, (0, 250))],
         ),
         (jax.nn.gelu, []),
         (jax.nn.squareplus, []),
@@ -302,6 +305,12 @@ def test_kinks_of_callables(function, kinks):
             np.testing.assert_allclose(have.jumps, jumps, rtol=1e-9, atol=1e-9)
 
 
+def test_kinks_go_on():
+    found = [kink.location for kink in activation(lambda z: jnp.abs(jnp.sin(z / 6))).kinks]
+    near = [z for z in found if abs(z) < 300.0]
+    np.testing.assert_allclose(near, 6 * math.pi * np.arange(-15, 16), atol=1e-10)
+
+
 def test_declared_kinks_are_not_searched_for():
     kinks = (Kink(1.0, (0.0, 2.0)),)
     assert analyse(lambda z: jnp.abs(z - 1.0), "v", kinks=kinks).kinks == kinks
@@ -315,6 +324,34 @@ def test_parity_homogeneity_and_growth_of_callables():
     assert activation(lambda z: z + 0.01 * jnp.sin(z)).homogeneity is None
     assert activation(lambda z: jnp.cosh(0.5 * z)).growth == pytest.approx(0.5, rel=1e-3)
     assert activation(lambda z: z**5).growth == 0.0
+
+
+@pytest.mark.parametrize(("place", "width"), [(0.55, 0.035), (-3.21, 0.2), (9.7, 0.004)])
+def test_narrow_features_decide_on_parity_and_homogeneity(place, width):
+    def bump(z):
+        return jnp.exp(-(((z - place) / width) ** 2))
+
+    assert activation(lambda z: jnp.tanh(z) + bump(z)).parity == "none"
+    assert activation(lambda z: jnp.cos(z) + 1e-6 * bump(z)).parity == "none"
+    assert activation(lambda z: jnp.maximum(z, 0) + bump(z)).homogeneity is None
+
+
+def test_slow_exponential_growth_is_growth():
+    assert activation(lambda z: z * jnp.exp(0.1 * z)).growth == pytest.approx(0.1, rel=1e-2)
+    assert activation(lambda z: jnp.sin(z) * z**3).growth == 0.0
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda z: jnp.sqrt(81 - z * z), "σ is not a number at z = -9.05"),
+        (lambda z: jnp.sqrt(jnp.abs(z - 0.1234)), "singular"),
+        (lambda z: jnp.exp(z * z), "grows faster than"),
+        (lambda z: 1 / (z - 0.1234), "singular"),
+    ],
+)
+def test_refusals_say_why(function, says):
+    assert says in refusal(InvalidValueError, lambda: activation(function))
 
 
 def test_callables_are_anonymous_and_analysed_once():

@@ -31,6 +31,10 @@ GD, FLOW = GradientDescent(0.1), GradientFlow()
         (GD, {"loss": "cross-entropy-mean"}, "which is the mean over samples"),
         (GD, {"weight_decay": -1.0}, "weight_decay = -1.0: must be ≥ 0"),
         (GD, {"batch": 0}, "batch = 0: expected 1"),
+        (GD, {"batch": [[0, 1], [2]]}, "lists of samples of equal length"),
+        (GD, {"batch": [[0, 0]]}, "each without repetition"),
+        (FLOW, {"schedule": [1.0]}, "flow has no step size"),
+        (GD, {"schedule": [-1.0]}, "a factor of schedule = -1.0"),
         (GD, {"fixed": [0]}, "a layer of fixed = 0"),
         (GD, {"record": 1}, "record = 1: expected 2"),
         (GD, {"record": [11]}, "record = 11: training ends at 10"),
@@ -86,6 +90,8 @@ def test_recorded_moments():
     assert Training(GD, steps=9, record=[3, 5, 3]).recorded == (3, 5, 9)
     assert Training(GD, record=[0, 3]).times == (0.0, pytest.approx(0.3), math.inf)
     assert Training(FLOW, time=2.0, record=[0.5]).times == (0.5, 2.0)
+    slower = Training(GD, steps=5, record=[1, 2, 5], schedule=[1.0, 0.5])
+    assert slower.times == pytest.approx((0.1, 0.15, 0.3))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +102,7 @@ def test_recorded_moments():
         Training(GradientDescent(0.1 / 3), steps=7, batch=2, record=4, loss="mean"),
         Training(GradientFlow(1e-6, 1e-9), time=0.1 / 3, record=3, stop=["loss < 1e-3"]),
         Training(TwoStep()),
+        Training(GD, steps=4, batch=[[0, 2], [1, 3]], schedule=[1.0, 0.1 / 3], loss="my:loss"),
         Training(
             Optax("optax:adamw", 0.1, b1=0.8, nesterov=True), steps=3, loss="cross-entropy",
             weight_decay=0.25, fixed=[2], stop=["loss < 0.001", "own > 3e4"], dtype="float32",

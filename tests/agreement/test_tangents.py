@@ -18,6 +18,8 @@ from dynagram.theory._predict import predict
 INPUTS = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.8, -0.9]])
 NTK = ("H1", "A", "B", "D", "F")
 ALL = (*NTK, "P", "Q", "R", "S", "T", "U")
+# What exists where σ' is continuous and σ'' jumps.
+BENT = ("P", "Q", "S", "T", "U")
 RATES = {"lambda_b": (0.3, 0.5, 0.2, 0.4), "lambda_W": (0.7, 0.6, 0.9, 0.8)}
 WITH_BIASES = {"C_b": (0.1, 0.2, 0.15, 0.05), "C_W": (1.1, 1.3, 0.9, 1.2)}
 WITHOUT = {"C_b": (0.0, 0.0, 0.0, 0.0), "C_W": (1.6, 1.9, 1.7, 1.5)}
@@ -28,6 +30,8 @@ CASES = {
     "relu, 2 layers, 3 inputs": ("relu", (8,), 3, WITH_BIASES, NTK, 30_000),
     "gelu, 3 layers, 2 inputs": ("gelu", (20, 14), 2, WITHOUT, ALL, 15_000),
     "relu, 3 layers, 2 inputs": ("relu", (30, 20), 2, WITHOUT, NTK, 60_000),
+    "elu, 2 layers, 3 inputs": ("elu", (8,), 3, WITH_BIASES, BENT, 15_000),
+    "softsign, 3 layers, 2 inputs": ("softsign", (20, 14), 2, WITHOUT, BENT, 20_000),
     "tanh, 4 layers, 3 inputs": ("tanh", (24, 32, 20), 3, WITHOUT, NTK, 40_000),
     "tanh, 4 layers, 2 inputs": ("tanh", (20, 28, 16), 2, WITH_BIASES, ALL, 10_000),
 }

@@ -116,6 +116,22 @@ def test_own_activation_from_the_current_directory(answer, tmp_path, monkeypatch
     assert data["C_W"] == pytest.approx(1 / 1.1**2, rel=1e-12)
 
 
+def test_line_of_critical_points(run, answer, tmp_path, monkeypatch):
+    (tmp_path / "my_module_of_lines.py").write_text(
+        "import jax.numpy as jnp\n\ndef late(z):\n    return jnp.maximum(z - 0.3, 0.0)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    name = "my_module_of_lines:late"
+    data = answer("critical", name, "--json")
+    assert list(data) == [*KEYS, "line"]
+    points = {point["K_star"]: point for point in data["line"]["points"]}
+    assert points[1.0]["C_b"] == data["C_b"] == pytest.approx(0.2094497907, rel=1e-9)
+    assert points[2.0]["C_W"] == pytest.approx(2.4038351, rel=1e-6)
+    text = run("critical", name, "--cb", 0.3, "--cw", 2.4038351).stdout
+    assert "A line of critical points, one for every K* > 0" in text
+    assert "has this C_W at K* = 2, C_b = 0.307813" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_critical_plot(run, tmp_path, suffix):
     path = tmp_path / f"plane{suffix}"

@@ -94,7 +94,9 @@ def test_infinite_width_and_the_test_loss(answer, config, tmp_path):
     assert found["order"] == "∞"
     assert np.shape(found["kernel_infinite"]) == (1, 1, 1)
     assert "covariance" not in found
-    assert list(found["test_loss"]) == ["∞"]
+    assert list(found["expected_test_loss"]) == ["∞"]
+    whole = 2.0 * found["expected_test_loss"]["∞"]["total"]  # the loss is a half-sum
+    assert 2.0 * found["test_loss"]["value"][0] == pytest.approx(whole, rel=1e-9)
 
 
 def test_a_posterior(answer, run, config):
@@ -109,6 +111,26 @@ def test_a_posterior(answer, run, config):
     simulated = answer("train-predict", path, "--simulate", 2000, "--json")["simulation"]
     assert np.max(np.abs(simulated["mean_z"])) < 4
     assert simulated["effective_size"] > 100
+
+
+@pytest.mark.slow
+def test_learning_curves_of_a_cross_entropy(answer, run, config, tmp_path):
+    """Losses and accuracies at every moment, predicted and measured, and a figure of both."""
+    path = config(eta=1.0, more='loss = "cross-entropy"\nsteps = 8\nrecord = [2, 4]')
+    np.save(tmp_path / "y.npy", [[1.0, 0.0], [0.0, 1.0]])
+    np.save(tmp_path / "ty.npy", [[0.9, 0.1]])
+    path.write_text(path.read_text().replace('"t.npy"', '"t.npy"\ntest_y = "ty.npy"'))
+    found = answer("train-predict", path, "--simulate", 4000, "--json")
+    seen = found["simulation"]
+    assert np.max(np.abs(seen["mean_z"])) < 4
+    for name in ("loss", "test_loss", "accuracy", "test_accuracy"):
+        gap = np.subtract(seen[name]["value"], found[name]["value"])
+        assert np.all(np.abs(gap) < 4.0 * np.array(seen[name]["error"]) + 2e-3), name
+    assert "expected_test_loss" not in found
+    figure = tmp_path / "curves.svg"
+    printed = run("train-predict", path, "--plot", figure).stdout
+    assert "test accuracy" in printed
+    assert figure.read_text().startswith("<svg")
 
 
 @pytest.mark.slow
@@ -145,7 +167,10 @@ def test_a_stopped_simulation_leaves_the_prediction(config, monkeypatch):
 def test_refusals_take_one_line(complaint, config, tmp_path):
     assert "no such file" in complaint("train-predict", tmp_path / "none.toml")
     assert "2/λ_max" in complaint("train-predict", config(eta=50.0))
-    assert "at a kink" in complaint("train-predict", config(activation="relu"))
+    kinked = complaint("train-predict", config(activation="relu"))
+    assert "R, S, T, U of the ddNTKs diverge" in kinked
+    assert 'order="infinite"' in kinked
+    assert "P, Q, S, T, U do exist" in complaint("train-predict", config(activation="elu"))
     assert "only gradient flow" in complaint("train-predict", config(more="time = 2"))
     assert "infinite, 1/n" in complaint("train-predict", config(), "--order", "2")
     assert "even number" in complaint("train-predict", config(), "--simulate", 513)

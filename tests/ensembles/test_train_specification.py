@@ -34,7 +34,7 @@ END = {"steps": None}
 @pytest.mark.parametrize(
     ("training", "arguments", "message"),
     [
-        ({"fixed": [3]}, {}, "fixed = 3: the network has 2 layers"),
+        ({"fixed": [3]}, {}, "this network has layers 1 to 2"),
         ({"fixed": [1, 2]}, {}, "at least one layer must be trained"),
         ({"batch": 3}, {}, "batch = 3: there are 2 samples"),
         ({"stop": ["norm > 1"]}, {}, "stop = 'norm': not recorded; observables are loss"),

@@ -1,15 +1,17 @@
 """The charts of results draw what the results hold, predicted or measured, with their errors."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import vl_convert
 
+from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
-from dynagram.report import entries_chart, outputs_chart, tensor_flow
+from dynagram.report import entries_chart, learning_curves_chart, outputs_chart, tensor_flow
 from dynagram.report._theme import LIGHT
-from dynagram.results import LETTERS, Outputs, Tensors
+from dynagram.results import LETTERS, Estimate, Outputs, Tensors
 from dynagram.training import GradientDescent, Training
 
 NET = MLP([2, 10, 20, 2], "tanh", C_b=0.1, C_W=1.2)
@@ -125,3 +127,20 @@ def test_outputs_over_time(times):
     points = drawn(outputs(2, 2, times).plot())
     assert {row["x"] for row in points} == {t for t in times if np.isfinite(t)}
     assert len({row["series"] for row in points}) == 6  # no more than there are colours
+
+
+def test_learning_curves():
+    """Both orders, the spread, and measured points; refused without a curve."""
+    times = (1.0, 2.0, 3.0)
+    curve = Estimate(np.array([3.0, 2.0, 1.0]), np.full(3, 0.1), 10)
+    names = ("loss", "loss_std", "loss_infinite", "test_loss", "accuracy")
+    predicted = dataclasses.replace(
+        outputs(3, 2, times), estimates=dict.fromkeys(names, curve), order="1/n"
+    )
+    seen = dataclasses.replace(predicted, order="measured", members=10)
+    points = drawn(learning_curves_chart(predicted, seen))
+    assert {row["series"] for row in points} == {"training set", "test set"}
+    # Of two losses and an accuracy: line and band, point and bar; one has infinite width too.
+    assert sum(row["value"] == pytest.approx(3.0) for row in points) == 3 * 4 + 1
+    with pytest.raises(InvalidValueError, match="no learning curve"):
+        learning_curves_chart(outputs(3, 2, (np.inf,)))

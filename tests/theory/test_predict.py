@@ -190,6 +190,32 @@ def test_kinked_activations_have_no_dntk_tensors():
             predict(network, X3, (name,))
 
 
+@pytest.mark.parametrize("name", ["elu", "softsign"])
+def test_a_jump_of_the_second_derivative_spares_all_but_R(name):
+    """One input, two layers: P = C_W² Θ² ⟨σσ'²σ''⟩, S and U by quadrature on the two sides."""
+    network = standard(2, name)
+    result = predict(network, X3[:1], ("K", "Theta", *"PQSTU"))
+    K, Theta = result["K"][0, 0, 0], result["Theta"][0, 0, 0]
+    sigma, C, lam = network.activation, network.C_W[1], network.lambda_W[1]
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    t = 6.0 * (nodes + 1.0)
+    weights = 6.0 * weights * np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
+
+    def average(*orders):
+        z = np.sqrt(K) * np.stack([t, -t])
+        return float(np.sum(weights * np.prod([sigma.values(z, p) for p in orders], axis=0)))
+
+    expected = {
+        "P": C**2 * Theta**2 * average(0, 1, 1, 2),
+        "S": lam * C * Theta**2 * average(1, 1, 1, 1) + C**2 * Theta**3 * average(1, 1, 2, 2),
+        "U": C**2 * Theta**3 * average(1, 1, 2, 2),
+    }
+    for letter, value in expected.items():
+        np.testing.assert_allclose(result[letter][1].item(), value, rtol=1e-10, err_msg=letter)
+    with pytest.raises(InvalidValueError, match="'R': .* σ'' jumps"):
+        predict(network, X3, ("P", "R"))
+
+
 def test_errors_come_with_many_kinked_inputs():
     x = np.random.default_rng(2).standard_normal((4, 3))
     result = predict(standard(3, "relu"), x, ("V", "B"), accuracy=1e-3)

@@ -15,6 +15,8 @@ from dynagram.activations._core import ScalarFunction as ScalarFunction
 from dynagram.activations._core import both_sides as both_sides
 from dynagram.activations._core import padded_size as padded_size
 from dynagram.activations._core import product_activation as product_activation
+from dynagram.activations._panels import Panels as Panels
 from dynagram.activations._registry import activation as activation
 from dynagram.activations._registry import register as register
 from dynagram.activations._registry import registered as registered
+from dynagram.activations._resolution import panels_of as panels_of

@@ -14,12 +14,14 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
+from dynagram.activations._panels import Panels
 from dynagram.errors import InvalidValueError
 
 ScalarFunction = Callable[[jax.Array], jax.Array]
 
 # Jumps are recorded up to the third derivative: what the recursions meet in kinked activations.
 MAX_ORDER = 4
+_PIECES = (2**12, 2**15)
 _NEAR_ZERO = 1e-300  # where one-sided derivatives at the origin are read off
 
 
@@ -58,6 +60,9 @@ class Activation:
     - `closed_form`: the name of the family whose Gaussian expectations are known exactly, with its
         parameters; else None.
     - `anonymous`: marks a callable that `activation(name)` cannot find again.
+    - `known`: vouches that σ varies over one length around 0 and that all of the above is proved,
+        as for those that come with dynagram; whatever is not known is looked at closely once.
+    - `panels`: what that look has found.
 
     >>> from dynagram.activations import activation
     >>> relu = activation("relu")
@@ -75,6 +80,8 @@ class Activation:
     growth: float = 0.0
     closed_form: tuple[Any, ...] | None = None
     anonymous: bool = False
+    known: bool = False
+    panels: Panels | None = None
 
     def __repr__(self) -> str:
         return f"activation({self.name!r})"
@@ -106,6 +113,19 @@ class Activation:
     def is_smooth(self) -> bool:
         """No kink or jump up to the third derivative."""
         return not self.kinks
+
+    @property
+    def derivatives(self) -> int:
+        """The highest p ≤ 3 whose σ^(p) is a function: below a jump all are, above it deltas.
+
+        >>> from dynagram.activations import activation
+        >>> [activation(name).derivatives for name in ("step", "relu", "elu", "tanh")]
+        [0, 1, 2, 3]
+        """
+        first = (
+            next(order for order, jump in enumerate(kink.jumps) if jump) for kink in self.kinks
+        )
+        return min(first, default=3)
 
     @property
     def jumps(self) -> bool:
@@ -159,11 +179,14 @@ def padded_size(size: int) -> int:
 
 @float64
 def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
+    """In pieces of two sizes, so that every order is compiled for two shapes at most."""
     flat = np.ascontiguousarray(z).reshape(-1)
-    padded = np.zeros(padded_size(flat.size))
+    piece = _PIECES[0] if flat.size <= 4 * _PIECES[0] else _PIECES[1]
+    padded = np.zeros(max(-(-flat.size // piece), 1) * piece)
     padded[: flat.size] = flat
-    values = np.asarray(_compiled(sigma.function, order)(jnp.asarray(padded)))
-    return values[: flat.size].reshape(z.shape)
+    compiled = _compiled(sigma.function, order)
+    values = [np.asarray(compiled(jnp.asarray(part))) for part in padded.reshape(-1, piece)]
+    return np.concatenate(values)[: flat.size].reshape(z.shape)
 
 
 def both_sides(z: float) -> Float[np.ndarray, " 2"]:
@@ -219,4 +242,10 @@ def product_activation(sigma: Activation, orders: tuple[int, ...]) -> Activation
         clean = [j if abs(j) > r else 0.0 for j, r in zip(jumps, rounding, strict=True)]
         if any(clean):
             kinks.append(Kink(kink.location, trimmed(clean)))
-    return replace(bare, kinks=tuple(kinks), growth=len(orders) * sigma.growth)
+    return replace(
+        bare,
+        kinks=tuple(kinks),
+        growth=len(orders) * sigma.growth,
+        known=sigma.known,
+        panels=sigma.panels,
+    )

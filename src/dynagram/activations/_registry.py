@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -38,6 +39,8 @@ def register(name: str, *aliases: str):
         def cached(*parameters: float) -> Activation:
             # By name: `elu`, `elu(1)` and `elu(1.0)` are one object, equal and cached as one.
             sigma = factory(*parameters)
+            if factory.__module__ == "dynagram.activations._catalogue" and not sigma.known:
+                sigma = replace(sigma, known=True)
             return made.setdefault(sigma.name, sigma)
 
         for key in (name, *aliases):

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from dynagram.cli._advise import advise
+from dynagram.cli._bayes import bayes
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._demo import demo
@@ -79,6 +80,7 @@ for command in (
     compare,
     train,
     train_predict,
+    bayes,
     measure,
     escape,
     forecast,

@@ -18,12 +18,16 @@ from dynagram.theory.criticality import (
     FixedPoint,
     Phase,
     critical_initialisation,
+    critical_line,
     critical_points,
     fixed_points,
+    line_through,
     phase,
     renormalised_weight_variance,
     single_input,
 )
+
+_LINE_KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Answer:
     fixed_points: tuple[FixedPoint, ...]
     phase: Phase | None
     at_depth: dict[str, Any] | None
+    line: tuple[CriticalPoint, ...] = ()  # some points of a line of critical points
+    nearest: CriticalPoint | None = None  # the one of that line with the user's C_W
 
     @property
     def critical(self) -> tuple[float, float] | None:
@@ -79,7 +85,17 @@ def find_out(
         fixed_points(sigma, *given) if given else (),
         phase(sigma, *given, K1=sum(given)) if given else None,
         at_depth,
+        _along_line(sigma, points),
+        line_through(sigma, given[1]) if given else None,
     )
+
+
+def _along_line(sigma: Activation, points: tuple[CriticalPoint, ...]) -> tuple[CriticalPoint, ...]:
+    """Points of the line of critical points at a few K*, none without a line."""
+    span = next((point.line for point in points if point.line is not None), None)
+    if span is None:
+        return ()
+    return tuple(critical_line(sigma, K) for K in _LINE_KERNELS if span[0] <= K <= span[1])
 
 
 def _completed(

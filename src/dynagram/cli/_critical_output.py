@@ -46,6 +46,13 @@ def as_json(answer: Answer) -> dict[str, Any]:
         }
     else:
         data["notes"].append(without_criticality(answer.reason))
+    if answer.line:
+        low, high = answer.line[0].line or (None, None)
+        data["line"] = {
+            "K_star_from": low,
+            "K_star_to": high,
+            "points": [{"K_star": p.K_star, "C_b": p.C_b, "C_W": p.C_W} for p in answer.line],
+        }
     if answer.given is not None and answer.phase is not None:
         data["given"] = {
             "C_b": answer.given[0],
@@ -88,6 +95,8 @@ def print_answer(answer: Answer) -> None:
     out.print()
     out.print(paragraph(answer.points[0]) if answer.points else without_criticality(answer.reason))
     print_list(out, answer.notes)
+    if answer.line:
+        _print_line(answer.line)
     if answer.given is not None:
         _print_given(answer)
     if answer.at_depth is not None:
@@ -139,6 +148,15 @@ def _rows(answer: Answer) -> list[tuple[str, str]]:
     return rows
 
 
+def _print_line(points: tuple[CriticalPoint, ...]) -> None:
+    out, span = console(), points[0].line_range
+    out.print(f"\n[bold]A line of critical points[/bold], one for every K* {span}")
+    table = Table("K*", "C_b", "C_W", "")
+    for point in points:
+        table.add_row(short(point.K_star), f"{point.C_b:.8g}", f"{point.C_W:.8g}", point.stability)
+    out.print(table)
+
+
 def _print_given(answer: Answer) -> None:
     assert answer.given is not None
     assert answer.phase is not None
@@ -147,8 +165,14 @@ def _print_given(answer: Answer) -> None:
         f"\n[bold]Your choice C_b = {C_b:.6g}, C_W = {C_W:.6g}: {answer.phase.verdict}[/bold]"
     )
     out.print(f"{answer.phase.reason}.", markup=False)
-    if answer.points:
-        point = answer.points[0]
+    point = answer.nearest or (answer.points[0] if answer.points else None)
+    if answer.nearest is not None:
+        K_star, C_b_there = answer.nearest.K_star, answer.nearest.C_b
+        out.print(
+            f"The line of critical points has this C_W at K* = {short(K_star)}, "
+            f"C_b = {C_b_there:.6g}."
+        )
+    if point is not None:
         out.print(
             f"Distance from the critical point: C_b {C_b - point.C_b:+.4g}, "
             f"C_W {100 * (C_W / point.C_W - 1):+.3g} %."

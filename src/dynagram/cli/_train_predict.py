@@ -40,21 +40,30 @@ def train_predict(
     ] = None,
     trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw the learning curves: .svg, .png or .html."),
+    ] = None,
 ) -> None:
     """Predict mean and spread of trained outputs at infinite width and to order 1/n.
 
     The networks of the file are trained to the end, or for the `steps` or the `time` under
     [training], and looked at whenever `record` says. With --simulate, networks of that width are
-    trained, and their mean and standard deviation stand beside the prediction.
+    trained, and their mean and standard deviation stand beside the prediction. Losses and, of
+    classes, the fraction right are given at every moment.
     """
     from dynagram.config import read_config
     from dynagram.theory._predict_outputs import predict_outputs
 
+    if plot is not None:
+        from dynagram.report._export import check_plot_path
+
+        check_plot_path(plot)
     problem = read_config(config)
     outputs = predict_outputs(
         problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
     )
-    show = partial(_show, problem, outputs, as_json)
+    show = partial(_show, problem, outputs, as_json, plot)
     if members is None:
         show(None)
         return
@@ -71,7 +80,18 @@ def train_predict(
     show(measured)
 
 
-def _show(problem: Config, outputs: Outputs, as_json: bool, measured: Outputs | None) -> None:
+def _show(
+    problem: Config,
+    outputs: Outputs,
+    as_json: bool,
+    plot: Path | None,
+    measured: Outputs | None,
+) -> None:
+    if plot is not None:
+        from dynagram.report import learning_curves_chart, save
+
+        chart = learning_curves_chart(outputs, measured)
+        tell(f"wrote {save(chart, plot, title='Learning curves')}")
     if as_json:
         print_json(_as_dict(problem, outputs, measured))
     else:
@@ -81,6 +101,7 @@ def _show(problem: Config, outputs: Outputs, as_json: bool, measured: Outputs | 
 def _train(problem: Config, members: int, seed: int, run: Path | None) -> Outputs:
     """The same outputs, measured: networks drawn and trained, or weighted by their likelihood."""
     from dynagram import ensembles
+    from dynagram.theory._predict_outputs import has_closed_form
     from dynagram.training import Posterior
 
     network, data, how = problem.network, problem.data, problem.how
@@ -89,9 +110,20 @@ def _train(problem: Config, members: int, seed: int, run: Path | None) -> Output
             return ensembles.exact_posterior(
                 network, data, how, members=members, seed=seed, progress=progress
             )
+        options: dict[str, Any] = {"pairs": True}
+        if not has_closed_form(how):
+            options = {"observables": _observables(problem), "keep_members": False}
         return ensembles.train(
-            network, data, how, members=members, seed=seed, pairs=True, run=run, progress=progress
+            network, data, how, members=members, seed=seed, run=run, progress=progress, **options
         )
+
+
+def _observables(problem: Config) -> list[str]:
+    """What stands beside a prediction without closed forms: outputs, losses, fractions right."""
+    known = problem.data.test_y is not None
+    classes = getattr(problem.how, "loss", None) in ("cross-entropy", "logistic")
+    names = ["loss", *(["test_loss"] if known else []), *(["accuracy"] if classes else [])]
+    return [*names, *(["test_accuracy"] if classes and known else []), "outputs"]
 
 
 def _as_dict(problem: Config, outputs: Outputs, measured: Outputs | None) -> dict[str, Any]:
@@ -99,7 +131,7 @@ def _as_dict(problem: Config, outputs: Outputs, measured: Outputs | None) -> dic
 
     result = outputs.to_dict()
     if (losses := _test_losses(problem, outputs)) is not None:
-        result["test_loss"] = losses
+        result["expected_test_loss"] = losses
     if measured is not None:
         agreement = compare(outputs, measured)
         scores = {f"{label}_z": agreement[label].z for label in ("mean", "covariance")}
@@ -109,8 +141,12 @@ def _as_dict(problem: Config, outputs: Outputs, measured: Outputs | None) -> dic
 
 def _test_losses(problem: Config, outputs: Outputs) -> dict[str, Any] | None:
     from dynagram.theory.training import expected_loss
+    from dynagram.training import Posterior
+    from dynagram.training._losses import SQUARED
 
-    if problem.data.test_y is None:
+    how = problem.how
+    squared = isinstance(how, Posterior) or how.loss in SQUARED
+    if problem.data.test_y is None or not squared:
         return None
     losses = expected_loss(outputs, problem.data.test_y)
     return {
@@ -148,6 +184,8 @@ def _print(problem: Config, outputs: Outputs, measured: Outputs | None) -> None:
 
 def _print_table(out: Any, outputs: Outputs) -> None:
     out.print(outputs.table())
+    if (curves := outputs.curves()) is not None:
+        out.print(curves.rich())
     for note in outputs.summary().notes:
         out.print(note, markup=False)
 

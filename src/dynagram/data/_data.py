@@ -73,6 +73,7 @@ class Data:
         test_labels: ArrayLike = None,
         *,
         outputs: int | None = None,
+        smoothing: float = 0.0,
     ) -> Data:
         """Integer labels as one-hot targets.
 
@@ -82,11 +83,15 @@ class Data:
         - `labels`, `test_labels`: one integer per sample.
         - `outputs`: n_L of a network whose output c stands for the label c; 1 for a single output
             that is 1 for the label 1 and 0 for 0. None: column c is the c-th label that occurs.
+        - `smoothing`: ε, which leaves 1 − ε for the label and shares ε among the other classes, in
+            training targets only: a cross-entropy then has its minimum at finite outputs.
 
         >>> Data.of_classes([[1.0], [2.0], [3.0]], [7, 3, 7]).y.tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
         >>> Data.of_classes([[1.0], [2.0]], [0, 2], outputs=3).y.tolist()
         [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> Data.of_classes([[1.0], [2.0]], [0, 2], outputs=3, smoothing=0.2).y.tolist()
+        [[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]]
         """
         numbers = _check_labels(labels, "labels")
         classes = np.unique(numbers) if outputs is None else np.arange(max(outputs, 2))
@@ -101,6 +106,12 @@ class Data:
             None if some is None else (some[:, None] == classes[None, :]).astype(np.float64)
             for some in (numbers, test)
         )
+        if not 0.0 <= smoothing < 1.0:
+            raise InvalidValueError("smoothing", smoothing, "expected 0 ≤ smoothing < 1")
+        if smoothing and classes.size > 1:
+            assert hot is not None
+            share = smoothing / (classes.size - 1)
+            hot = np.where(hot > 0.0, 1.0 - smoothing, share)
         if outputs == 1:
             hot, test_hot = (None if some is None else some[:, 1:] for some in (hot, test_hot))
         data = cls(x, hot, test_x, test_hot)
@@ -128,7 +139,7 @@ class Data:
             ("x", self.x, network.input_size), ("y", self.y, network.output_size),
         ):  # fmt: skip
             if values.shape[1] != size:
-                allowed = f"expected {(values.shape[0], size)}: the network has {network.widths}"
+                allowed = f"expected {(values.shape[0], size)}: the network is {network.summary}"
                 raise InvalidValueError(f"shape of {name}", values.shape, allowed)
         return self
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.training import GradientDescent, Training
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class InfiniteWidth(NamedTuple):
 
 
 @float64
-def infinite_width(network: MLP, data: Data, how: Training, tolerance: float) -> InfiniteWidth:
+def infinite_width(network: Network, data: Data, how: Training, tolerance: float) -> InfiniteWidth:
     """The infinite-width training that pairs of networks are compared with.
 
     `steps` are three times those that gradient descent needs to bring errors below a tenth of the
@@ -77,7 +77,7 @@ def infinite_width(network: MLP, data: Data, how: Training, tolerance: float) ->
 
 
 def frozen_ntk(
-    network: MLP, x: Float[np.ndarray, "samples n_0"]
+    network: Network, x: Float[np.ndarray, "samples n_0"]
 ) -> Float[np.ndarray, "samples samples"]:
     """Θ^(L) on the rows of `x`."""
     from dynagram.theory._kernels import frozen_kernels
@@ -85,7 +85,7 @@ def frozen_ntk(
     return frozen_kernels(network, x, layers="last").Theta[-1]
 
 
-def infinite_kernels(network: MLP, x: Float[np.ndarray, "samples n_0"]) -> FrozenKernels:
+def infinite_kernels(network: Network, x: Float[np.ndarray, "samples n_0"]) -> FrozenKernels:
     """K and Θ of every layer at infinite width, for the samples in the rows of `x`."""
     from dynagram.theory._kernels import frozen_kernels
 

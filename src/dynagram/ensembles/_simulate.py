@@ -14,14 +14,14 @@ from dynagram.ensembles.engine._engine import run_job
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._batches import check_integers, check_members, chunk_for
 from dynagram.ensembles.initial._job import TensorJob
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.results._tensors import Tensors
 
 MEMBERS = 20_000
 
 
 def simulate(
-    network: MLP,
+    network: Network,
     x: Float[np.ndarray, "samples n_0"],
     tensors: Sequence[str] = ("K", "V", "G1"),
     *,
@@ -57,8 +57,8 @@ def simulate(
         preactivations only, the same law at every width and far faster; "auto" is the second
         where it can.
     - `run`: a folder that keeps the run, chunk by chunk; `open_run` reads it. The same run in it
-        is continued, to the same bits, or read if it is complete; `resume` says that there must
-        be one.
+        is continued, to the same bits, or read if it is complete.
+    - `resume`: whether there must be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `chunk_members`: networks per chunk; by default about a second of work.
@@ -70,6 +70,7 @@ def simulate(
 
     Cost per network and layer: n N² for "metric", n² N for "weights", n_L times that for the NTK.
 
+    >>> from dynagram.networks import MLP
     >>> net = MLP([3, 20, 10, 1], "linear", C_b=0.0, C_W=1.0)
     >>> T = simulate(net, np.ones((1, 3)), ("V",), members=100_000)
     >>> T

@@ -19,13 +19,13 @@ from dynagram.ensembles.trained._checks import check_members
 from dynagram.ensembles.trained._job import Inputs, Problem, Real, TrainingJob, Whole
 from dynagram.ensembles.trained._observe import ObservablesLike
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Model
+from dynagram.networks import MLP, Chain, Model
 from dynagram.networks._checks import checked_integer
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training
 
 if TYPE_CHECKING:
-    Network = MLP | Model
+    Network = MLP | Chain | Model
     Run = str | Path
 else:
     Network = Run = object  # checked here, with clearer messages
@@ -63,31 +63,34 @@ def train(
 
     **Arguments:**
 
-    - `network`: an `MLP`; or a `Model`, from whose weights every member starts.
+    - `network`: an `MLP` or a `Chain` of blocks; or a `Model`, from whose weights every member
+        starts.
     - `data`: a `Data`, or a JAX function of a key that returns fresh (x, y) for every member and
         step, itself or as "module:function".
     - `how`: algorithm, loss, length, and which moments are recorded. Without a length a member is
         trained until its largest error is below `tolerance`, or `max_steps` are used up.
     - `members`: how many networks; with `until_error` the most allowed.
+    - `seed`: of the ensemble.
 
     **Further arguments:**
 
     - `observables`: what is recorded besides: "loss" (of all samples; of fresh data that of the
-        batch to come), "norms" |b|, |W| of every layer, "ntk", "module:function", or, in a mapping
-        from names, any JAX function of (params, test inputs). "outputs" are those of the test
-        inputs (of the training inputs where there are none), "all_outputs" of both. By default
-        the loss, and the outputs if there are test inputs.
+        batch to come), "test_loss", "accuracy", "test_accuracy", "norms" |b|, |W| of every layer,
+        "ntk", "module:function", or, in a mapping from names, any JAX function of (params, test
+        inputs). "outputs" are those of the test inputs (of the training inputs where there are
+        none), "all_outputs" of both. By default the loss, and the outputs if there are test inputs.
     - `test_x`: test inputs, with fresh data only.
     - `keep_members`: whether `recorded` holds every member; else memory does not grow with them.
     - `keep_parameters`: whether the final parameters are kept.
     - `covariances`: further observables whose covariance is estimated, as `<name>_covariance`.
     - `parameters`: layers (b, W) with the members first to start from.
     - `pairs`: control variates for 1/n corrections. Every network is trained twice, the second
-        time with its output layer reversed, and compared with its own infinite-width path;
-        `kernels` untrained networks per network give the part that a frozen NTK explains. For
+        time with its output layer reversed, and compared with its own infinite-width path. For
         squared errors, all samples, and gradient descent, flow or two leaps.
+    - `kernels`: untrained networks per pair, for the part that a frozen NTK explains.
     - `run`: a folder that keeps the run, chunk by chunk. The same run in it is continued, to the
-        same bits, or read if it is complete; `resume` says that there must be one.
+        same bits, or read if it is complete.
+    - `resume`: whether there must be one.
     - `executor`: None for this process, "process:N", "dask", "dask:N", "tcp://host:port", or any
         `concurrent.futures.Executor`.
     - `until_error`: stop when the worst relative standard error is this; needs `pairs`, or

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from dynagram._arrays import Array, SameArray
 from dynagram._pairs import pair_indices, pair_numbers
 from dynagram.activations import Activation
-from dynagram.gaussian._quadrature import REACH, feature_scale, panel_rule
+from dynagram.gaussian._quadrature import product_rule
 from dynagram.gaussian._scalar import hermite_polynomial
 from dynagram.gaussian._two_point import two_point_matrix
 
@@ -160,8 +160,7 @@ def ray_derivative(sigma: Activation, K: float, s: float, p: int, q: int, order:
     if K == 0.0:
         return 0.0
     root = math.sqrt(K)
-    edges = np.array([k.location / r for k in sigma.kinks for r in (root, s * root)] or [0.0])
-    t, w = panel_rule(edges, feature_scale(sigma) / (root * max(1.0, abs(s))), REACH)
+    t, w = product_rule([(sigma, root), (sigma, s * root)])
     f = sigma.values(root * t, p) * sigma.values(s * root * t, q)
     average = float(np.sum(w * f * hermite_polynomial(order, t)))
     return average / root**order / {1: 1.0, 2: 2.0, 4: 4.0}[order]

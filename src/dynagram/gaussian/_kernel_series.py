@@ -23,7 +23,7 @@ from dynagram._precision import float64
 from dynagram.activations import Activation
 from dynagram.gaussian._hermite import hermite_functions, hermite_table
 from dynagram.gaussian._kernel_tiles import Index, KernelStep, Tiling
-from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, UNDERFLOW, standard_nodes
+from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, UNDERFLOW, shares_nodes, standard_nodes
 from dynagram.gaussian._scalar import moment
 from dynagram.gaussian._two_point import two_point
 
@@ -65,7 +65,7 @@ def series_step(
 ) -> T:
     """`then` of ⟨σσ⟩ and ⟨σ'σ'⟩ by Mehler's series; see `kernel_map.kernel_step`."""
     safe = np.maximum(np.asarray(variance), SMALLEST_VARIANCE)
-    if not sigma.jumps and all(kink.location == 0.0 for kink in sigma.kinks):
+    if not sigma.jumps and shares_nodes(sigma):
         stride, offset = _stride(sigma.parity)
         for terms in _FUSED_TERMS:
             found, quality = _fused_pass(sigma, then)(
@@ -149,7 +149,7 @@ def _exponent(variance: np.ndarray) -> int:
 
 def _table(sigma: Activation, variance: np.ndarray, largest: float) -> _Table:
     """As many coefficients as correlations up to `largest` need, up to 128 of one parity."""
-    if sigma.jumps or any(kink.location != 0.0 for kink in sigma.kinks):
+    if sigma.jumps or not shares_nodes(sigma):
         return _general_table(sigma, variance)
     t, w, h = _nodes(sigma, _exponent(variance), _TERMS[-1])
     mean, slopes, value_diagonal, slope_diagonal = _node_values(sigma)(jnp.asarray(variance), t, w)
@@ -239,7 +239,7 @@ def _missing(
 
 
 def _general_table(sigma: Activation, variance: np.ndarray) -> _Table:
-    """Kinks away from zero: every variance has its own nodes."""
+    """Kinks or features away from zero: every variance has its own nodes."""
     stride, offset = _stride(sigma.parity)
     table = hermite_table(sigma, variance, 0, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
     value, slope = moment(sigma, variance, (0, 0)), _kinked_slopes(sigma, variance)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.activations import Activation
-from dynagram.gaussian._quadrature import feature_scale, normal_density
+from dynagram.gaussian._quadrature import feature_scale, normal_density, shares_nodes
 
 REPLICAS = 8  # scramblings behind every Sobol error bar
 CHUNK = 8192
@@ -98,13 +98,14 @@ def grid_nodes(
     *,
     even: bool = False,
 ) -> NodeSet | None:
-    """A product trapezoid grid aimed at `accuracy`, or None when σ is kinked or it gets too large.
+    """A product trapezoid grid aimed at `accuracy`, or None when it gets too large.
 
     The two replicas are shifted against each other by half a step along every axis: their leading
     errors are opposite, so half their difference bounds the error of their mean. `even` says that
-    everything to be averaged is even under z → −z, so that half of the grid does.
+    everything to be averaged is even under z → −z, so that half of the grid does. Kinked σ, and
+    those that vary over more than one length, have none either.
     """
-    if not sigma.is_smooth or sigma.growth:
+    if not sigma.is_smooth or sigma.growth or not shares_nodes(sigma):
         return None
     root = square_root(K)
     digits = -math.log(accuracy)

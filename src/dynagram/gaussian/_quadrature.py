@@ -1,20 +1,22 @@
 """One-variable Gaussian averages ⟨f(z)⟩_K, accurate by construction.
 
 Smooth activations use the trapezoid rule in t = z/√K, whose error falls exponentially with the
-step; kinked ones use composite Gauss-Legendre panels whose edges lie on the kinks. Gauss-Hermite
-is not used: it needs hundreds of nodes for tanh at large K and never converges at a kink.
-Errors: docs/derivations/gaussian-averages.md (D7.4).
+step; kinked ones, and users' functions that vary over more than one length, use composite
+Gauss-Legendre panels whose edges lie on the kinks and wherever these functions ask for one.
+Gauss-Hermite is not used: it needs hundreds of nodes for tanh at large K and never converges at a
+kink. Errors: docs/derivations/gaussian-averages.md (D7.4), (D7.17).
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation
+from dynagram.activations import Activation, panels_of
 from dynagram.errors import AccuracyError, InvalidValueError
 
 # Beyond 12.5 standard deviations e^{-t²/4}, which bounds h_k(t)φ(t) for every k, is below 1e-17.
@@ -24,6 +26,7 @@ UNDERFLOW = 1e-120  # averages below this come from SMALLEST_VARIANCE and mean z
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+_FINEST_UNIFORM = 2.0**-3  # below this length panels are cheaper than a uniform step
 
 
 def normal_density(t: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -45,9 +48,10 @@ def standard_nodes(
 ) -> tuple[Float[np.ndarray, "rows m"], Float[np.ndarray, "rows m"]]:
     """Nodes t and weights w with Σ w f(√K t) ≈ ⟨f(z)⟩_K for f built of at most `factors` σ's.
 
-    One row serves every K (rows = 1) unless σ has a kink away from 0, whose place in t depends
-    on K (rows = n). `refine` > 1 makes the rule finer by that factor. Cost: 200-800 nodes a row
-    at K ~ 1, growing like √K for smooth σ.
+    One row serves every K (rows = 1) unless σ has a kink or feature away from 0, whose place in t
+    depends on K (rows = n), see `shares_nodes`. `refine` > 1 makes the rule finer by that factor.
+    Cost: 200-800 nodes a row at K ~ 1, growing like √K for smooth σ; some thousands for functions
+    with narrow features.
 
     >>> from dynagram.activations import activation
     >>> t, w = standard_nodes(activation("tanh"), np.array([1.0]))
@@ -56,7 +60,16 @@ def standard_nodes(
     """
     root = np.sqrt(np.maximum(K, SMALLEST_VARIANCE))
     reach = REACH + factors * sigma.growth * float(root.max(initial=0.0))
+    require_reach(sigma, reach * float(root.max(initial=0.0)))
+    panels = panels_of(sigma)
+    if panels is not None and not shares_nodes(sigma):
+        edges = panels.within(reach * float(root.max(initial=0.0)))
+        if factors > 4:  # panels are made for four
+            edges = np.sort(np.concatenate([edges, 0.5 * (edges[1:] + edges[:-1])]))
+        return panel_rule(edges[None, :] / root[:, None], None, reach, refine)
     scale = feature_scale(sigma) / refine
+    if panels is not None and factors > 4:
+        scale /= 2.0
     if sigma.is_smooth:
         step = min(0.125 / refine, 0.3 * scale / float(root.max(initial=1e-300)))
         half = math.ceil(reach / step)
@@ -67,17 +80,61 @@ def standard_nodes(
     return _kink_panels(sigma, root, reach, scale, refine)
 
 
+def shares_nodes(sigma: Activation) -> bool:
+    """Whether one set of nodes in t serves every K: σ varies over one length, kinked at most at 0.
+
+    A function that is not known must have shown it: see `uniform_scale`.
+    """
+    if panels_of(sigma) is None:
+        return all(kink.location == 0.0 for kink in sigma.kinks)
+    return sigma.is_smooth and uniform_scale(sigma) is not None
+
+
+def require_reach(sigma: Activation, reach: float) -> None:
+    """Refuse averages that look at a function of a user farther out than it could be resolved."""
+    panels = panels_of(sigma)
+    if panels is not None and reach > panels.reach:
+        raise AccuracyError(
+            f"activation {sigma.name!r} is not resolved near z = {panels.obstacle:.6g}, which is "
+            f"within {REACH:g} standard deviations here: take smaller variances, or declare its "
+            "kinks"
+        )
+
+
+def product_rule(
+    factors: Sequence[tuple[Activation, float]], reach: float = REACH
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Nodes t and weights w with Σ w Π f_i(s_i t) ≈ ⟨Π f_i(s_i t)⟩ over a standard normal t.
+
+    `factors` lists the functions f_i and their scales s_i, which may be negative.
+    """
+    edges, scales = [], []
+    for f, root in factors:
+        require_reach(f, reach * abs(root))
+        panels = panels_of(f)
+        if panels is not None:
+            edges.append(panels.within(reach * abs(root)) / root)
+            continue
+        edges.append(np.array([kink.location for kink in f.kinks]) / root)
+        scales.append(feature_scale(f) / max(abs(root), 1e-140))
+    every = np.concatenate(edges)
+    return panel_rule(every if every.size else np.zeros(1), min(scales, default=None), reach)
+
+
 def panel_rule(
-    edges: Float[np.ndarray, "*rows e"], scale: float, reach: float, refine: float = 1.0
+    edges: Float[np.ndarray, "*rows e"], scale: float | None, reach: float, refine: float = 1.0
 ) -> tuple[Float[np.ndarray, "*rows m"], Float[np.ndarray, "*rows m"]]:
     """Composite Gauss-Legendre rule for φ(t)·f(t) with f broken at `edges`, row by row.
 
     Around every edge the panels grow geometrically from `scale`, the length over which f varies;
-    the Gaussian itself is resolved by fixed panels out to ±`reach`.
+    without it the edges say all there is to know of f. The Gaussian itself is resolved by fixed
+    panels out to ±`reach`.
     """
     gaussian = np.concatenate([-_GAUSSIAN_EDGES, [0.0], _GAUSSIAN_EDGES])
     outer = np.arange(-reach, reach + 1e-9, 2.5 / refine)
-    grading = np.concatenate([-_FEATURE_EDGES, _FEATURE_EDGES]) * scale
+    grading = np.zeros(1)
+    if scale is not None:
+        grading = np.concatenate([-_FEATURE_EDGES, _FEATURE_EDGES]) * scale
     rows = edges.shape[:-1]
     fixed = np.concatenate([gaussian, outer])
     graded = (edges[..., None] + grading).reshape(*rows, -1)
@@ -103,13 +160,21 @@ def _kink_panels(
 def feature_scale(sigma: Activation) -> float:
     """The length in z over which σ varies: steps of that size integrate it to rounding.
 
-    Found by halving until ⟨(σ^(p))²⟩_K, p = 0, 1, 2, no longer change at K = 1 and K = 100.
+    Found by halving until ⟨(σ^(p))²⟩_K, p = 0, 1, 2, no longer change at K = 1 and K = 100; for
+    functions that are not known by `uniform_scale`.
     """
+    if panels_of(sigma) is not None:
+        scale = uniform_scale(sigma) if sigma.is_smooth else None
+        if scale is None:
+            raise AccuracyError(
+                f"activation {sigma.name!r} varies over lengths too different for a uniform grid"
+            )
+        return scale
     scale = 1.0
-    previous = _probe(sigma, scale)
+    previous = _probe(sigma, scale, (1.0, 100.0))
     while scale > 2.0**-12:
-        finer = _probe(sigma, scale / 2)
-        if np.all(np.abs(finer - previous) <= 2e-13 * np.abs(finer) + 1e-290):
+        finer = _probe(sigma, scale / 2, (1.0, 100.0))
+        if _agree(finer, previous):
             return scale
         scale, previous = scale / 2, finer
     raise AccuracyError(
@@ -118,11 +183,52 @@ def feature_scale(sigma: Activation) -> float:
     )
 
 
-def _probe(sigma: Activation, scale: float) -> np.ndarray:
+@functools.lru_cache(maxsize=256)
+def uniform_scale(sigma: Activation) -> float | None:
+    """`feature_scale` of a smooth function that is not known, or None if it has no single one.
+
+    The trapezoid rule of that step has to agree with the rule on the panels of the function,
+    which knows where it varies, on ⟨(σ^(p))²⟩ and ⟨(σ^(p))⁴⟩: two rules that share no node.
+    """
+    panels = panels_of(sigma)
+    assert panels is not None
+    reach = panels.reach / (REACH + 4 * sigma.growth)
+    if reach < 1.0:
+        return None
+    variances = (1.0,) if sigma.growth else tuple(K for K in (1.0, 25.0, 100.0) if reach**2 >= K)
+    expected = np.concatenate([_panel_probe(sigma, K) for K in variances])
+    scale = 1.0
+    while scale >= _FINEST_UNIFORM:
+        if _agree(expected, _probe(sigma, scale, variances, (2, 4))):
+            return scale
+        scale /= 2
+    return None
+
+
+def _agree(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.all(np.abs(one - other) <= 2e-13 * np.abs(one) + 1e-290))
+
+
+def _panel_probe(sigma: Activation, variance: float) -> np.ndarray:
+    root = math.sqrt(variance)
+    t, w = product_rule([(sigma, root)], REACH + 4 * sigma.growth * root)
+    return _probe_averages(sigma, root * t, w, (2, 4))
+
+
+def _probe_averages(
+    sigma: Activation, z: np.ndarray, w: np.ndarray, powers: tuple[int, ...]
+) -> np.ndarray:
+    values = [sigma.values(z, p) for p in range(3)]
+    return np.array([np.sum(w * value**power) for power in powers for value in values])
+
+
+def _probe(
+    sigma: Activation, scale: float, variances: tuple[float, ...], powers: tuple[int, ...] = (2,)
+) -> np.ndarray:
     results = []
-    for variance in (1.0, 100.0) if sigma.growth == 0.0 else (1.0,):
+    for variance in variances if sigma.growth == 0.0 else (1.0,):
         root = np.array([math.sqrt(variance)])
-        reach = REACH + 2 * sigma.growth * root[0]
+        reach = REACH + max(powers) * sigma.growth * root[0]
         if sigma.is_smooth:
             step = min(0.125, 0.3 * scale / root[0])
             half = math.ceil(reach / step)
@@ -130,5 +236,5 @@ def _probe(sigma: Activation, scale: float) -> np.ndarray:
             w = step * normal_density(t)
         else:
             t, w = _kink_panels(sigma, root, reach, scale, 1.0)
-        results += [np.sum(w * sigma.values(root[0] * t, p) ** 2) for p in range(3)]
-    return np.array(results)
+        results.append(_probe_averages(sigma, root[0] * t, w, powers))
+    return np.concatenate(results)

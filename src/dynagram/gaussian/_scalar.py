@@ -90,8 +90,10 @@ def _delta_terms(
             )
         (order, index), t0 = singular[0], kink.location / root
         others = [p for i, p in enumerate(orders) if i != index]
-        sides = both_sides(kink.location)
         # A factor that itself jumps at the delta counts with its mean: ⟨θδ⟩ = ½, as for (θ²/2)'.
+        # Without a jump the kink itself is the place: a σ that is 0 there kills the delta.
+        steady = not (sigma.jumps or any(others))
+        sides = np.full(2, kink.location) if steady else both_sides(kink.location)
         rest = np.prod([sigma.values(sides, p) for p in others], axis=0, initial=1.0).mean()
         if abs(rest) < 1e-280:  # σ(0) = 0, seen from beside the kink
             continue

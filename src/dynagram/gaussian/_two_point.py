@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.activations import Activation, both_sides, padded_size
+from dynagram.activations import Activation, both_sides, padded_size, panels_of
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._hermite import hermite_table, mehler_sum
@@ -28,12 +28,15 @@ from dynagram.gaussian._quadrature import (
     feature_scale,
     normal_density,
     panel_rule,
+    product_rule,
+    require_reach,
 )
-from dynagram.gaussian._scalar import hermite_polynomial
+from dynagram.gaussian._scalar import hermite_polynomial, moment
 
 _TERMS = 256
 _COLLINEAR = 1e-13  # 1 − |ρ| below this is rounding of identical or proportional inputs
 _SERIES_TOLERANCE = 1e-13
+_MEANS_AT_ONCE = 256
 _CROSSING_GRADES = np.array([-16.0, -8.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0])
 
 
@@ -220,10 +223,24 @@ def _series(
         late = np.sqrt(_energy(left[count // 2 :])[ia] * _energy(right[count // 2 :])[ib])
         log_rho = np.log(np.maximum(np.abs(rho), 1e-300))
         tail = late * np.exp(count * log_rho) / np.maximum(-np.expm1(log_rho), 1.0 / count)
+        left_out = np.sqrt(
+            _left_out(f, p, variances, left)[ia] * _left_out(g, q, variances, right)[ib]
+        )
+        tail = np.maximum(tail, left_out * np.exp(count * log_rho))
         converged = tail <= _SERIES_TOLERANCE * np.maximum(scale, 1e-290)
         if np.all(converged) or count >= 4 * _TERMS:
             return total, converged
         count *= 4
+
+
+def _left_out(f: Activation, order: int, variances: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """⟨(f^(order))²⟩ beyond the last coefficient (Parseval), for functions not known.
+
+    Those of the catalogue have coefficients that fall steadily: the late ones tell the rest.
+    """
+    if f.known or any(any(kink.jumps[:order]) for kink in f.kinks):
+        return np.zeros(variances.shape)
+    return np.maximum(moment(f, variances, (order, order)) - _energy(table), 0.0)
 
 
 def _energy(table: np.ndarray) -> np.ndarray:
@@ -233,10 +250,8 @@ def _energy(table: np.ndarray) -> np.ndarray:
 def _collinear(f: Activation, p: int, g: Activation, q: int, root_a: float, root_b: float) -> float:
     """z_2 = (root_b/root_a) z_1: a one-variable average, with panels at the kinks of both."""
     factors = ((f, p, root_a), (g, q, root_b))
-    scale = min(feature_scale(f) / max(root_a, 1e-140), feature_scale(g) / max(abs(root_b), 1e-140))
-    edges = [kink.location / root for h, _, root in factors for kink in h.kinks]
     reach = REACH + f.growth * root_a + g.growth * abs(root_b)
-    t, w = panel_rule(np.array(edges or [0.0]), scale, reach)
+    t, w = product_rule([(f, root_a), (g, root_b)], reach)
     total = float(np.sum(w * f.values(root_a * t, p) * g.values(root_b * t, q)))
     for (h, order, root), (other, other_order, other_root) in (factors, factors[::-1]):
         for kink in h.kinks:
@@ -261,17 +276,24 @@ def _collinear(f: Activation, p: int, g: Activation, q: int, root_a: float, root
 def _conditional_quadrature(
     f: Activation, p: int, g: Activation, q: int, a: float, b: float, rho: float
 ) -> float:
-    """Integrate over z_2 given z_1, then over z_1; both with panels at kinks."""
+    """Integrate over z_2 given z_1, then over z_1; both with panels at kinks and features."""
     root_a, slope = math.sqrt(a), rho * math.sqrt(b)
     spread = math.sqrt(max(b * (1.0 - rho) * (1.0 + rho), SMALLEST_VARIANCE))
+    reach = REACH + f.growth * root_a + g.growth * math.sqrt(b)
     # The conditional mean is smooth on the scale `spread`: refine where it crosses a kink.
     crossings = np.array([kink.location for kink in g.kinks]) / slope
-    own = np.array([kink.location for kink in f.kinks] or [0.0]) / root_a
     grading = spread / abs(slope) * _CROSSING_GRADES
-    edges = np.concatenate([own, (crossings[:, None] + grading[None, :]).reshape(-1)])
-    scale = min(feature_scale(f) / root_a, feature_scale(g) / abs(slope))
-    reach = REACH + f.growth * root_a + g.growth * math.sqrt(b)
-    u, w = panel_rule(edges, scale, reach)
+    edges = [(crossings[:, None] + grading[None, :]).reshape(-1)]
+    scale = None
+    if (panels_f := panels_of(f)) is not None and (panels_g := panels_of(g)) is not None:
+        require_reach(f, reach * root_a)
+        require_reach(g, reach * math.sqrt(b))
+        edges.append(panels_f.within(reach * root_a) / root_a)
+        edges.append(panels_g.within(reach * abs(slope)) / slope)
+    else:
+        edges.append(np.array([kink.location for kink in f.kinks] or [0.0]) / root_a)
+        scale = min(feature_scale(f) / root_a, feature_scale(g) / abs(slope))
+    u, w = panel_rule(np.concatenate(edges), scale, reach)
     inner = _conditional_mean(g, q, slope * u, spread)
     total = float(np.sum(w * f.values(root_a * u, p) * inner))
     for kink in f.kinks:
@@ -297,10 +319,21 @@ def _delta_average(
 
 def _conditional_mean(g: Activation, order: int, mean: np.ndarray, spread: float) -> np.ndarray:
     """⟨g^(order)(mean + spread·v)⟩ over a standard normal v, deltas (D7.7) included."""
-    kinks = np.array([kink.location for kink in g.kinks] or [0.0])
-    edges = (kinks[None, :] - mean[:, None]) / spread
-    v, w = panel_rule(edges, feature_scale(g) / spread, REACH + g.growth * spread)
-    total = np.sum(w * g.values(mean[:, None] + spread * v, order), axis=1)
+    reach, panels = REACH + g.growth * spread, panels_of(g)
+    total = np.empty(mean.shape)
+    for start in range(0, mean.size, _MEANS_AT_ONCE):
+        part = slice(start, start + _MEANS_AT_ONCE)
+        if panels is None:
+            edges, scale = (
+                np.array([k.location for k in g.kinks] or [0.0]),
+                feature_scale(g) / spread,
+            )
+        else:  # of its edges those that these means can reach
+            low, high = mean[part].min() - reach * spread, mean[part].max() + reach * spread
+            edges, scale = panels.edges[(panels.edges > low) & (panels.edges < high)], None
+        v, w = panel_rule((edges[None, :] - mean[part, None]) / spread, scale, reach)
+        z = mean[part, None] + spread * v
+        total[part] = np.sum(w * g.values(z, order), axis=1)
     for kink in g.kinks:
         t0 = (kink.location - mean) / spread
         for i, jump in enumerate(kink.jumps[:order]):

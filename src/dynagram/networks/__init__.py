@@ -2,6 +2,7 @@
 
 from dynagram.data._data import check_inputs as check_inputs
 from dynagram.networks._block_chain import BlockChain as BlockChain
+from dynagram.networks._chain import Chain as Chain
 from dynagram.networks._checks import ActivationLike as ActivationLike
 from dynagram.networks._checks import PerLayer as PerLayer
 from dynagram.networks._checks import Widths as Widths
@@ -10,6 +11,7 @@ from dynagram.networks._checks import checked_number as checked_number
 from dynagram.networks._checks import checked_real as checked_real
 from dynagram.networks._checks import checked_widths as checked_widths
 from dynagram.networks._checks import per_layer as per_layer
+from dynagram.networks._huggingface import load_config as load_config
 from dynagram.networks._mlp import MLP as MLP
 from dynagram.networks._mlp import Architecture as Architecture
 from dynagram.networks._mlp import Layer as Layer
@@ -33,6 +35,7 @@ __all__ = [
     "MLP",
     "Architecture",
     "BlockChain",
+    "Chain",
     "Layer",
     "Model",
     "NTKParametrisation",
@@ -40,6 +43,7 @@ __all__ = [
     "StandardParametrisation",
     "from_ntk",
     "from_standard",
+    "load_config",
     "load_weights",
     "maximal_update",
     "mean_squared_error_factor",

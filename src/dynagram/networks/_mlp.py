@@ -10,6 +10,7 @@ descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -32,12 +33,14 @@ from dynagram.networks._checks import (
     Widths,
     as_list,
     checked_activation,
+    checked_choice,
     checked_dtype,
     checked_real,
     checked_widths,
     collapsed,
     per_layer,
 )
+from dynagram.networks._distributions import DISTRIBUTIONS
 from dynagram.networks._model import Model
 
 _REQUIRED = ("widths", "activation", "C_b", "C_W")
@@ -121,6 +124,44 @@ class Architecture:
     def output_size(self) -> int:
         """n_L."""
         return self.widths[-1]
+
+    @property
+    def positions(self) -> int:
+        """Outputs stand at one position for every sample."""
+        return 1
+
+    @property
+    def outputs(self) -> int:
+        """n_L, the outputs at a position."""
+        return self.widths[-1]
+
+    def fan_in(self, layer: int) -> int:
+        """n_{ℓ−1} of a layer ℓ = 1..L."""
+        return self.widths[layer - 1]
+
+    @property
+    def neurons(self) -> int:
+        """Σ_ℓ n_ℓ, numbers in all signals of a sample."""
+        return sum(self.widths)
+
+    @property
+    def depth_over_width(self) -> float:
+        """Σ 1/n_ℓ over the hidden layers."""
+        return float(sum(1.0 / n for n in self.widths[1:-1]))
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Every activation in the network."""
+        return (self.activation,)
+
+    def rates(self) -> tuple[tuple[float, float], ...]:
+        """The learning rates λ_b and λ_W/n_{ℓ−1} of b and W of every layer."""
+        layers = zip(self.lambda_b, self.lambda_W, self.widths[:-1], strict=True)
+        return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in layers)
+
+    @property
+    def summary(self) -> str:
+        """The network in a few words, for the line that shows a result."""
+        return f"MLP(({short_widths(self.widths)}), {self.activation.name!r}, …)"
 
     @property
     def has_skips(self) -> bool:
@@ -283,34 +324,54 @@ class MLP(Architecture):
         C_b, C_W = ([factor * value for factor in rest] for value in (point.C_b, point.C_W))
         return cls(sizes, sigma, C_b, C_W, lambda_b, lambda_W, skip=strengths or 0.0)
 
-    def init(self, seed: int | Array = 0, *, dtype: DTypeLike | None = None) -> Model:
+    def init(
+        self,
+        seed: int | Array = 0,
+        *,
+        dtype: DTypeLike | None = None,
+        distribution: str = "normal",
+    ) -> Model:
         """A network drawn from this specification, with its weights.
 
         **Arguments:**
 
         - `seed`: an integer, or a JAX key.
         - `dtype`: of the parameters; by default JAX's current float.
+        - `distribution`: "normal", which the theory assumes, or with the same variances "uniform",
+            or "truncated-normal" cut at two standard deviations: equal at infinite width and not
+            at order 1/n (`dynagram.theory.statistics.kurtosis_shift`).
 
         **Returns:** a `Model`, to be called on inputs (N, n_0).
 
         >>> float(MLP([2, 3, 1], "tanh", C_b=0.0, C_W=1.0).init(seed=0)(jnp.zeros((1, 2)))[0, 0])
         0.0
         """
-        return Model(self, self.draw(_key(seed), dtype))
+        checked_choice("distribution", distribution, tuple(DISTRIBUTIONS))
+        return Model(self, self.draw(checked_key(seed), dtype, distribution))
 
-    def draw(self, key: Array, dtype: DTypeLike | None = None) -> Params:
+    def output_metric(self, params: Params, x: ArrayLike) -> Float[Array, "samples samples"]:
+        """Ĝ^(L), the covariance of the outputs given all weights but the last; traceable."""
+        signal = jnp.asarray(x, dtype=params[0].W.dtype)
+        if self.depth > 1:
+            signal = self.activation(self.preactivations(params, x)[-2])
+        return self.C_b[-1] + self.C_W[-1] / signal.shape[1] * (signal @ signal.T)
+
+    def draw(
+        self, key: Array, dtype: DTypeLike | None = None, distribution: str = "normal"
+    ) -> Params:
         """Parameters b ~ N(0, C_b) and W ~ N(0, C_W/n_{ℓ-1}) from `key`; traceable.
 
-        `dtype` defaults to JAX's current float. The draw of a layer depends on `key`, the depth
-        and the widths of that layer only: changing C_b or C_W rescales the same normal numbers.
+        `dtype` defaults to JAX's current float; `distribution` as in `init`. The draw of a layer
+        depends on `key`, the depth and the widths of that layer only: changing C_b or C_W rescales
+        the same numbers.
         """
         dtype = checked_dtype(dtype)
         layers = []
         for index, layer_key in enumerate(jax.random.split(key, self.depth)):
             n_in, n_out = self.widths[index], self.widths[index + 1]
-            normal = jax.random.normal(layer_key, (n_out, 1 + n_in), dtype)
+            numbers = DISTRIBUTIONS[distribution](layer_key, (n_out, 1 + n_in), dtype)
             std_b, std_W = math.sqrt(self.C_b[index]), math.sqrt(self.C_W[index] / n_in)
-            layers.append(Layer(std_b * normal[:, 0], std_W * normal[:, 1:]))
+            layers.append(Layer(std_b * numbers[:, 0], std_W * numbers[:, 1:]))
         return tuple(layers)
 
     def to_toml(self) -> str:
@@ -346,6 +407,17 @@ class MLP(Architecture):
         return self._described(*_PER_LAYER)
 
 
+def short_widths(widths: Sequence[int]) -> str:
+    """n_0, …, n_L with runs of equal widths in one piece, and only the ends where that is long.
+
+    >>> short_widths((8, 128, 128, 128, 1)), short_widths((9, 8, 7, 6, 5, 4, 3, 2))
+    ('8, 128 × 3, 1', '9, 8, 7, …, 3, 2')
+    """
+    runs = [(n, len(list(group))) for n, group in itertools.groupby(widths)]
+    texts = [str(n) if count == 1 else f"{n} × {count}" for n, count in runs]
+    return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "…", *texts[-2:]])
+
+
 def checked_skip(widths: tuple[int, ...], skip: object) -> tuple[float, ...]:
     """γ of every block ℓ = 2..L−1 of a network of these widths; 0 fits every network.
 
@@ -374,7 +446,8 @@ def checked_skip(widths: tuple[int, ...], skip: object) -> tuple[float, ...]:
     return strengths
 
 
-def _key(seed: int | Array) -> Array:
+def checked_key(seed: int | Array) -> Array:
+    """A JAX key from an integer, or the key itself."""
     if isinstance(seed, jax.Array):
         return seed
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dynagram._toml import read_toml
+from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
+from dynagram.networks._chain import Chain
 from dynagram.networks._mlp import MLP
 from dynagram.networks._model import Model
 
@@ -18,9 +21,11 @@ class Network(Protocol):
     """A specification of networks: architecture, initialisation, learning rates.
 
     Frozen, hashable, validated when made, written to TOML and read back exactly. `width` is what
-    the finite-width tensors of the output are divided by. `draw` makes parameters, any pytree, and
-    `apply` maps them and inputs, samples first, to outputs (samples, output_size); both are
-    traceable. What a theory predicts depends on the class: an entrance that cannot take one says
+    the finite-width tensors of the output are divided by, `positions` how many outputs of the same
+    kind a sample has (the tokens of a sequence), output_size = positions × outputs. `rates` are
+    those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any
+    pytree, and `apply` maps them and inputs, samples first, to outputs (samples, output_size); both
+    are traceable. What a theory predicts depends on the class: an entrance that cannot take one says
     so in one line.
     """
 
@@ -37,7 +42,33 @@ class Network(Protocol):
     def output_size(self) -> int: ...
 
     @property
+    def positions(self) -> int: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
     def number_of_parameters(self) -> int: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+    def activations(self) -> tuple[Activation, ...]: ...
+
+    @property
+    def depth_over_width(self) -> float: ...
+
+    @property
+    def neurons(self) -> int: ...
+
+    @property
+    def has_skips(self) -> bool: ...
+
+    def fan_in(self, layer: int) -> int: ...
+
+    def with_fixed(self, layers: Sequence[int]) -> Network: ...
+
+    def rates(self) -> Any: ...
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Any: ...
 
@@ -45,14 +76,16 @@ class Network(Protocol):
 
     def apply(self, params: Any, x: ArrayLike) -> Float[Array, "samples outputs"]: ...
 
+    def output_metric(self, params: Any, x: ArrayLike) -> Float[Array, "indices indices"]: ...
+
     def to_toml(self) -> str: ...
 
 
 # The classes that a [network] table may name by its key `kind`; the first is the default.
-_KINDS: dict[str, Any] = {"mlp": MLP}
+_KINDS: dict[str, Any] = {"mlp": MLP, "chain": Chain}
 
 
-def network_from_toml(text: str) -> MLP:
+def network_from_toml(text: str) -> Any:
     """The network of a `[network]` table.
 
     **Arguments:**

@@ -153,7 +153,9 @@ def imbalance_matrix_drift(
     back = W_{ℓ+1}ᵀ∇_{z_{ℓ+1}}loss. The published form E[back φᵀ + φ backᵀ] agrees with it on the
     diagonal only.
 
-    **Arguments:** as for `imbalance_drift`.
+    **Arguments:**
+
+    - `model`, `x`, `y`, `loss`, `weights`: as for `imbalance_drift`.
 
     **Returns:** one matrix per hidden layer. Cost: one forward and backward pass and a product of
     (n, samples, n) a layer.
@@ -192,8 +194,9 @@ def imbalance_step(
     The step is θ ← θ − η(ρ∇ + weight_decay·θ) on all parameters that train. Flow: η × (2); weight
     decay: −2ηλ × imbalance; discretisation: η² times the imbalance of the updates themselves.
 
-    **Arguments:** as for `imbalance_drift`, and
+    **Arguments:**
 
+    - `model`, `x`, `y`, `loss`, `weights`: as for `imbalance_drift`.
     - `eta`: the learning rate η.
     - `weight_decay`: λ.
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._normal_grid import gaussian_grid
-from dynagram.gaussian._quadrature import standard_nodes
+from dynagram.gaussian._quadrature import shares_nodes, standard_nodes
 from dynagram.networks import ActivationLike, checked_activation, checked_number
 
 _SAME_SPAN = 1e-12  # singular values below this, of unit vectors, are rounding
@@ -62,7 +62,8 @@ def gaussian_batch(
     if len(basis) > 1:
         g, w = gaussian_grid(sigma, len(basis), spacing / max(1.0, longest))
         return g @ basis, w
-    if any(kink.location != 0.0 for kink in sigma.kinks):
-        raise InvalidValueError("activation", sigma.name, "a kink away from 0 moves with the layer")
+    if not shares_nodes(sigma):
+        reason = "a kink away from 0, or a narrow feature, moves with the layer"
+        raise InvalidValueError("activation", sigma.name, reason)
     t, weights = standard_nodes(sigma, np.array([max(1.0, longest) ** 2]))
     return t[0][:, None] * basis, weights[0]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dynagram.report._charts import line_chart as line_chart
     from dynagram.report._charts import panels as panels
     from dynagram.report._charts import side_by_side as side_by_side
+    from dynagram.report._curve_charts import learning_curves_chart as learning_curves_chart
     from dynagram.report._export import save as save
     from dynagram.report._figures import flow as flow
     from dynagram.report._figures import phase_plane as phase_plane
@@ -41,6 +42,7 @@ __all__ = [
     "entries_chart",
     "flow",
     "initialisation_report",
+    "learning_curves_chart",
     "line_chart",
     "outputs_chart",
     "panels",
@@ -67,6 +69,7 @@ __getattr__, __dir__ = load_on_demand(
         "entries_chart": "_tensor_charts",
         "flow": "_figures",
         "initialisation_report": "_initialisation",
+        "learning_curves_chart": "_curve_charts",
         "outputs_chart": "_output_charts",
         "coloured_points": "_charts",
         "line_chart": "_charts",

@@ -11,13 +11,13 @@ from dynagram.ensembles._simulate import simulate
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
+from dynagram.networks._mlp import short_widths
 from dynagram.report._figures import flow
 from dynagram.report._page import Code, Figure, Notice, Section, Table, Text, render
 from dynagram.report._phase import phase_figure
 from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.prose._initialisation import jax_lines, paragraph, pytorch_lines
 from dynagram.results._comparison import Comparison, compare
-from dynagram.results._table import short_widths
 from dynagram.results._tensors import Tensors
 from dynagram.theory._next_order import next_order
 from dynagram.theory._predict import predict

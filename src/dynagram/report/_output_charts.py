@@ -48,10 +48,10 @@ def _over_time(outputs: Outputs, moments: list[int]) -> Chart:
         name: (times, means[:, s, o], stds[:, s, o])
         for name, (s, o) in zip(names, places, strict=True)
     }
-    return _bands(series, alt.X("x:Q", title="time τ", **_time_scale(times)), {})
+    return _bands(series, alt.X("x:Q", title="time τ", **time_scale(times)), {})
 
 
-def _time_scale(times: np.ndarray) -> dict[str, Any]:
+def time_scale(times: np.ndarray) -> dict[str, Any]:
     """Logarithmic where times span decades; the start, where it is among them, keeps its place."""
     positive = times[times > 0]
     if positive.size < 2 or positive[-1] < 100 * positive[0]:

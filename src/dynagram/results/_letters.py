@@ -20,8 +20,9 @@ class Letter:
     order; the first 2·`pairs` of them are symmetric pairs (ab)(cd)…, stored once. `order` is "∞",
     "1/n" or "1/n²". `needs` are the letters of the layer below that its recursion takes, itself
     included, empty for those that no recursion of this house makes. `derivatives` is the highest
-    derivative of σ in it: above 1 the activation must be smooth. `everywhere` tells that ensembles
-    measure it in all layers, not in the output only; `equation` is the book's, or our derivation.
+    derivative of σ in it, which must be a function (`Activation.derivatives`). `everywhere` tells
+    that ensembles measure it in all layers, not in the output only; `equation` is the book's, or
+    our derivation.
     """
 
     name: str
@@ -33,11 +34,6 @@ class Letter:
     derivatives: int
     everywhere: bool
     equation: str
-
-    @property
-    def is_smooth_only(self) -> bool:
-        """Whether it needs derivatives that kinked activations do not have."""
-        return self.derivatives > 1
 
 
 def _letter(

@@ -79,6 +79,10 @@ def _read_outputs(
             times=tuple(float(time) for time in arrays["times"]),
             training_samples=int(about["training_samples"]),
             regime=None if regime is None else read_regime(about["order"], regime),
+            regimes={
+                shown: tuple(read_regime(about["order"], one) for one in regimes)
+                for shown, regimes in about.get("regimes", {}).items()
+            },
             members=about["members"],
             seed=about["seed"],
             about=about["about"],

@@ -15,8 +15,8 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import Architecture, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
-from dynagram.results._outputs_table import outputs_grid
-from dynagram.results._regime import Regime
+from dynagram.results._outputs_table import curves_grid, outputs_grid
+from dynagram.results._regime import Regime, worst_regime
 from dynagram.results._result import Result, require_xarray
 from dynagram.results._table import Grid
 from dynagram.training import Posterior, Training
@@ -67,6 +67,7 @@ class Outputs(Result):
     regime: Regime | None
     infinite_mean: Float[np.ndarray, "time sample outputs"] | None = None
     infinite_kernel: Float[np.ndarray, "time sample sample"] | None = None
+    infinite_covariance: Float[np.ndarray, "time sample outputs sample outputs"] | None = None
     parts_of_mean: Parts = field(default_factory=dict)
     parts_of_covariance: Parts = field(default_factory=dict)
     measured_mean: Float[np.ndarray, "time sample outputs"] | None = None
@@ -85,6 +86,7 @@ class Outputs(Result):
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     shown: str = "test"
+    regimes: Mapping[str, tuple[Regime, ...]] = field(default_factory=dict)
 
     # --- which samples and moments ------------------------------------------------------------
 
@@ -94,17 +96,17 @@ class Outputs(Result):
         if self.training_samples == 0:
             allowed = "training outputs were not computed: at the end of training they are targets"
             raise InvalidValueError("train", "asked", allowed)
-        return dataclasses.replace(self, shown="train")
+        return self._showing("train")
 
     @property
     def test(self) -> Outputs:
         """The outputs at the test samples."""
-        return dataclasses.replace(self, shown="test")
+        return self._showing("test")
 
     @property
     def samples(self) -> Outputs:
         """The outputs at training samples, then test samples, with covariances between both."""
-        return dataclasses.replace(self, shown="all")
+        return self._showing("all")
 
     def at(self, time: float | int) -> Outputs:
         """The outputs at one of `times`."""
@@ -126,7 +128,19 @@ class Outputs(Result):
             for name, estimate in self.estimates.items()
         }
         cut["recorded"] = {name: values[:, now] for name, values in self.recorded.items()}
-        return dataclasses.replace(self, **cut)
+        cut["regimes"] = {shown: regimes[now] for shown, regimes in self.regimes.items()}
+        return dataclasses.replace(self, **cut)._showing(self.shown)
+
+    def _showing(self, shown: str) -> Outputs:
+        """These samples, with the verdict on them where it was judged apart."""
+        judged = [
+            regime
+            for samples, regimes in self.regimes.items()
+            for regime in regimes
+            if shown in (samples, "all")
+        ]
+        regime = worst_regime(judged) if judged else self.regime
+        return dataclasses.replace(self, shown=shown, regime=regime)
 
     @property
     def rows(self) -> slice:
@@ -240,12 +254,12 @@ class Outputs(Result):
 
     @property
     def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
-        """The covariance at infinite width, where outputs are independent."""
+        """The covariance at infinite width; after a squared error outputs are independent."""
         return self._infinite_covariances()[-1]
 
     @property
     def kernel_infinite(self) -> Float[np.ndarray, "sample sample"]:
-        """The covariance of any one output at infinite width."""
+        """The covariance of any one output at infinite width, where outputs are independent."""
         return self._needed("infinite_kernel")[-1, self.rows, self.rows]
 
     @property
@@ -295,6 +309,9 @@ class Outputs(Result):
             equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
         elif self.of_one_network:
             equations = {"∞": "(∞.84)-(∞.93)", "1/n": "(∞.141), (∞.154)"}
+        elif self.infinite_covariance is not None:
+            page = "docs/derivations/any-loss.md"
+            equations = {"∞": f"(10.3), (10.36) and {page}", "1/n": page}
         else:
             equations = {
                 "∞": "(10.31), (10.40), (10.41)",
@@ -312,10 +329,20 @@ class Outputs(Result):
         """Mean and spread of every output that is shown, at every moment."""
         return outputs_grid(self)
 
+    def curves(self) -> Grid | None:
+        """Losses, accuracies and other single numbers at every moment; None where there are none.
+
+        Predicted ones are those of the training set and of the test set, at the order of the
+        prediction and (`_infinite`) at infinite width, with the standard deviation (`_std`)
+        between networks.
+        """
+        return curves_grid(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Network, training, moments, means, errors, spreads, covariances, regime; moments first.
 
-        At infinite width the covariance of every output is `kernel_infinite`.
+        At infinite width the covariance of every output is `kernel_infinite`; where the loss ties
+        outputs together there is `covariance_infinite` instead.
         """
         result: dict[str, Any] = {
             "network": _text_of(self.network),
@@ -333,7 +360,10 @@ class Outputs(Result):
         }
         if self.infinite_mean is not None:
             result["mean_infinite"] = self.means_infinite
-            result["kernel_infinite"] = self._needed("infinite_kernel")[:, self.rows, self.rows]
+            if self.infinite_kernel is None:
+                result["covariance_infinite"] = self._infinite_covariances()
+            else:
+                result["kernel_infinite"] = self.infinite_kernel[:, self.rows, self.rows]
         if self.order != "∞":
             result["covariance"] = self.covariances if self._has_covariance else None
         if self.order == "1/n":
@@ -399,6 +429,10 @@ class Outputs(Result):
             "order": self.order,
             "training_samples": self.training_samples,
             "regime": None if self.regime is None else self.regime.to_dict(),
+            "regimes": {
+                shown: [regime.to_dict() for regime in regimes]
+                for shown, regimes in self.regimes.items()
+            },
             "members": self.members,
             "seed": self.seed,
             "counts": {name: estimate.count for name, estimate in self.estimates.items()},
@@ -450,11 +484,15 @@ class Outputs(Result):
         return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
 
     def _infinite_variances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return np.einsum("xtiti->xti", self._infinite_covariances())
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         single = np.einsum("xtt->xt", kernel)[:, :, None]
         return np.broadcast_to(single, (*single.shape[:2], self.network.output_size))
 
     def _infinite_covariances(self) -> np.ndarray:
+        if self.infinite_covariance is not None:
+            return _block(self.infinite_covariance, self.rows)
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         return np.einsum("xts,ij->xtisj", kernel, np.eye(self.network.output_size))
 
@@ -472,4 +510,5 @@ def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
 
 def _text_of(network: Architecture) -> str:
     """The specification as TOML, or in words where its activation has no name."""
-    return repr(network) if network.activation.anonymous else network.to_toml()
+    anonymous = any(sigma.anonymous for sigma in network.activations())
+    return repr(network) if anonymous else network.to_toml()

@@ -38,11 +38,31 @@ def outputs_grid(outputs: Outputs) -> Grid:
     return Grid(headings, tuple(rows), notes)
 
 
+def curves_grid(outputs: Outputs) -> Grid | None:
+    """Losses and other single numbers in time, one row for every moment; None without any.
+
+    Each stands with its error where it has one.
+    """
+    curves = {name: e for name, e in outputs.estimates.items() if e.value.ndim == 1}
+    if not curves:
+        return None
+    rows = []
+    for index, time in enumerate(outputs.times):
+        cells = [short(time, 4)]
+        for estimate in curves.values():
+            error = float(estimate.standard_error[index])
+            tail = f" ± {short(error, 2)}" if error > 0.0 else ""
+            cells.append(short(float(estimate.value[index])) + tail)
+        rows.append(tuple(cells))
+    headings = ("τ", *(name.replace("_infinite", ", ∞").replace("_", " ") for name in curves))
+    return Grid(headings, tuple(rows), ("std: between networks.",))
+
+
 def _other_numbers(outputs: Outputs) -> list[str]:
     """Sentences: observables that are one number, and training that did not come to its end."""
     notes = []
     for name, estimate in outputs.estimates.items():
-        if estimate.value.ndim == 1:
+        if estimate.value.ndim == 1 and outputs.order == "measured":
             value, error = float(estimate.value[-1]), float(estimate.standard_error[-1])
             notes.append(f"{name}: {short(value)} ± {short(error, 2)}.")
     if unfinished := outputs.about.get("unfinished"):

@@ -6,6 +6,7 @@ are in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +29,11 @@ class Regime:
     def to_dict(self) -> dict[str, Any]:
         """Verdict, reasons and numbers."""
         return {"verdict": self.verdict, "reasons": list(self.reasons), "numbers": self.numbers}
+
+
+def worst_regime(regimes: Sequence[Regime]) -> Regime:
+    """The one with the worst verdict, the last of these."""
+    return max(regimes[::-1], key=lambda regime: VERDICTS.index(regime.verdict))
 
 
 class Judge:

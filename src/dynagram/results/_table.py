@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -101,17 +99,6 @@ def with_error(value: float, error: float, scale: float) -> str:
     ('0.25437 ± 0.00091', '0.25437')
     """
     return f"{short(value)} ± {short(error, 2)}" if error > ROUNDING * scale else short(value)
-
-
-def short_widths(widths: Sequence[int]) -> str:
-    """n_0, …, n_L with runs of equal widths in one piece, and only the ends where that is long.
-
-    >>> short_widths((8, 128, 128, 128, 1)), short_widths((9, 8, 7, 6, 5, 4, 3, 2))
-    ('8, 128 × 3, 1', '9, 8, 7, …, 3, 2')
-    """
-    runs = [(n, len(list(group))) for n, group in itertools.groupby(widths)]
-    texts = [str(n) if count == 1 else f"{n} × {count}" for n, count in runs]
-    return ", ".join(texts if len(texts) <= 6 else [*texts[:3], "…", *texts[-2:]])
 
 
 def short_error(value: float, scale: float) -> str:

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, network_from_toml
+from dynagram.networks import Network, network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime
 from dynagram.results._result import Result, require_xarray
-from dynagram.results._table import Grid, short_widths
+from dynagram.results._table import Grid
 from dynagram.results._tensors_table import diagonal, tensors_grid
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Tensors(Result):
     `order` is "∞" or "1/n" for a prediction and "measured" for an ensemble of `members` networks,
     which holds all orders in 1/n. Tensors of order 1/n multiply 1/n_{ℓ−1}. `errors` are numerical
     (prediction) or standard errors (ensemble); a letter without errors is exact. `layers` gives ℓ
-    of every letter's first axis: ensembles measure some letters in the output layer only.
+    of every letter's first axis: ensembles measure some letters in the output layer only. Where
+    outputs stand at several positions, sample axes run over (sample, position).
 
     >>> net = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0)
     >>> K = np.ones((2, 1, 1))
@@ -50,7 +51,7 @@ class Tensors(Result):
 
     kind = "tensors"
 
-    network: MLP
+    network: Network
     x: Float[np.ndarray, "samples n_0"]
     order: str
     values: Mapping[str, Float[np.ndarray, "layer ..."]]
@@ -88,8 +89,8 @@ class Tensors(Result):
 
     def fan_in(self, name: str) -> Float[np.ndarray, "layer ..."]:
         """n_{ℓ−1} of a tensor's layers, ∞ for ℓ = 1, shaped to divide its array."""
-        widths = self.network.widths
-        n = np.array([np.inf if layer == 1 else widths[layer - 1] for layer in self.layers[name]])
+        fan_in = self.network.fan_in
+        n = np.array([np.inf if layer == 1 else fan_in(layer) for layer in self.layers[name]])
         return n.reshape(-1, *[1] * (self[name].ndim - 1))
 
     @property
@@ -134,9 +135,12 @@ class Tensors(Result):
             allowed = f"expected some of 0 to {len(self.x) - 1}"
             raise InvalidValueError("samples", list(samples), allowed)
 
+        positions = self.network.positions
+        places = (index[:, None] * positions + np.arange(positions)).reshape(-1)
+
         def cut(values: np.ndarray) -> np.ndarray:
             for axis in range(1, values.ndim):
-                values = np.take(values, index, axis=axis)
+                values = np.take(values, places, axis=axis)
             return values
 
         values = {name: cut(array) for name, array in self.values.items()}
@@ -244,12 +248,10 @@ class Tensors(Result):
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        name = self.network.activation.name
         samples = f"{self.x.shape[0]} sample{'' if self.x.shape[0] == 1 else 's'}"
         of = "" if self.members is None else f"{self.members} networks; "
         verdict = "" if self.regime is None else f"{self.regime.verdict}; "
-        network = f"MLP(({short_widths(self.network.widths)}), {name!r}, …)"
-        letters = ", ".join(self.values)
+        letters, network = ", ".join(self.values), self.network.summary
         return f"Tensors({letters}; order {self.order}; {of}{samples}; {verdict}{network})"
 
 
@@ -261,7 +263,7 @@ def read_regime(order: str, stored: Mapping[str, Any]) -> Regime:
 
 def _check_shapes(
     name: str,
-    network: MLP,
+    network: Network,
     x: np.ndarray,
     layers: tuple[int, ...],
     value: np.ndarray,
@@ -269,7 +271,8 @@ def _check_shapes(
 ) -> None:
     if any(not 1 <= layer <= network.depth for layer in layers):
         raise InvalidValueError(f"layers_{name}", layers, f"expected 1 to {network.depth}")
-    expected = (len(layers), *[x.shape[0]] * len(LETTERS[name].axes))
+    indices = x.shape[0] * network.positions
+    expected = (len(layers), *[indices] * len(LETTERS[name].axes))
     for array in (value, value if error is None else error):
         if array.shape != expected:
             raise InvalidValueError(f"shape of {name}", array.shape, f"expected {expected}")

@@ -39,8 +39,8 @@ def tensors_grid(tensors: Tensors) -> Grid:
     average of the errors, which is what stands beside it.
     """
     rows = []
-    for layer in range(1, tensors.network.depth + 1):
-        n = tensors.network.widths[layer - 1]
+    for layer in sorted({layer for layers in tensors.layers.values() for layer in layers}):
+        n = tensors.network.fan_in(layer)
         rows.append((str(layer), str(n), *(_cell(tensors, name, layer) for name in tensors)))
     headings = [name + _POWERS[LETTERS[name].order][1] for name in tensors]
     return Grid(("layer", "fan-in n", *headings), tuple(rows), tuple(_notes(tensors)), keys=2)
@@ -51,7 +51,7 @@ def _cell(tensors: Tensors, name: str, layer: int) -> str:
         return "–"
     place, values = tensors.layers[name].index(layer), tensors[name]
     power, _ = _POWERS[LETTERS[name].order]
-    factor = float(tensors.network.widths[layer - 1]) ** -power
+    factor = float(tensors.network.fan_in(layer)) ** -power
     size = factor * float(np.max(np.abs(values)))
     value = factor * float(diagonal(values)[place].mean())
     error = factor * float(diagonal(tensors.error(name))[place].mean())

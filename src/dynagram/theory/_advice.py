@@ -100,12 +100,22 @@ def advise(
 ) -> Advice:
     """Critical initialisation, depth-scaled rates, largest stable step and what to expect.
 
-    The network has `depth` weight matrices and depth − 1 hidden layers of `width`. Steps are for
-    the rows of `x`, trained in full batch; without `x`, for one input with (1/n_0) Σ x² = 1.
-    `inputs` is n_0, taken from `x`, or else `width`. `residual` adds what skips between hidden
-    layers would change; the rest stays about the plain network. Raises `InvalidValueError` with
-    the reason where the activation has no critical initialisation, or `residual` no answer. Cost:
-    milliseconds, plus the NTK of `x` and its eigenvalues, O(N³).
+    **Arguments:**
+
+    - `activation`: a registered name or a function.
+    - `width`, `depth`: the network has `depth` weight matrices and depth − 1 hidden layers of
+        `width`.
+    - `outputs`: n_L.
+    - `inputs`: n_0; by default that of `x`, or else `width`.
+    - `loss`: for which the step is given, a name of `dynagram.training.LOSSES`.
+    - `x`: the inputs trained on, in full batch, a row each; by default one input with
+        (1/n_0) Σ x² = 1.
+    - `residual`: add what skips between hidden layers would change; the rest stays about the
+        plain network.
+
+    **Returns:** `Advice`. Raises `InvalidValueError` with the reason where the activation has no
+    critical initialisation, or `residual` no answer. Cost: milliseconds, plus the NTK of `x` and
+    its eigenvalues, O(N³).
 
     >>> advice = advise("relu", width=512, depth=10)
     >>> advice.network.C_W[1], advice.network.lambda_W[1]
@@ -187,7 +197,7 @@ def _samples(x: object, inputs: int | None, width: int) -> Float[np.ndarray, "n 
 
 
 def _check_loss(loss: str, outputs: int) -> None:
-    if check_loss(loss) == "half-sum":
+    if check_loss(loss) not in ("mean", "cross-entropy"):
         allowed = "rates are given for losses that are means: 'mean' or 'cross-entropy'"
         raise InvalidValueError("loss", loss, allowed)
     if loss == "cross-entropy" and outputs < 2:

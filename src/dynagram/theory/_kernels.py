@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.gaussian._kernel_map import has_closed_step, kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP, Chain, Network, check_inputs
+from dynagram.theory.chain._kernels import chain_kernels
 
 # Products of four kernels must stay inside float64 too.
 _LARGEST = 1e200
@@ -28,25 +29,28 @@ _LARGEST = 1e200
 class FrozenKernels:
     """K and Θ of the layers in `layers` (ℓ = 1..L), stacked in that order; order "∞".
 
-    Θ is infinite on the diagonal when σ jumps: it does not exist then.
+    Θ is infinite on the diagonal when σ jumps: it does not exist then. The errors are those of
+    sampled attention heads, one standard deviation; None in networks without attention.
     """
 
     layers: tuple[int, ...]
     K: Float[np.ndarray, "layer a b"]
     Theta: Float[np.ndarray, "layer a b"]
+    K_error: Float[np.ndarray, "layer a b"] | None = None
+    Theta_error: Float[np.ndarray, "layer a b"] | None = None
 
 
 @float64
-def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKernels:
+def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> FrozenKernels:
     """K^(ℓ)_ab and Θ^(ℓ)_ab of any network, with or without skips (4.118), (8.63), (B.11).
 
     Accurate to about 12 digits for any activation. Cost per layer: one fused pass over the
     N(N+1)/2 pairs. Memory: about six half-matrices, plus two matrices per layer kept; with
-    `layers="last"` N = 4096 stays below 2 GB.
+    `layers="last"` N = 4096 stays below 2 GB. Of networks of blocks: `chain_kernels`.
 
     **Arguments:**
 
-    - `network`: an `MLP`.
+    - `network`: an `MLP`, or a `Chain` of blocks, of which only the output is given.
     - `x`: inputs (N, n_0), one per row.
     - `layers`: "all", or "last" for the output alone.
 
@@ -64,6 +68,13 @@ def frozen_kernels(network: MLP, x: object, *, layers: str = "all") -> FrozenKer
     """
     if layers not in ("all", "last"):
         raise InvalidValueError("layers", layers, "expected 'all' or 'last'")
+    if isinstance(network, Chain):
+        made = chain_kernels(network, check_inputs(x, network.input_size))
+        arrays = (made.K, made.Theta, made.K_error, made.Theta_error)
+        stacked = (None if array is None else array[None] for array in arrays)
+        return FrozenKernels((network.depth,), *stacked)  # pyright: ignore[reportArgumentType]
+    if not isinstance(network, MLP):
+        raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     inputs = check_inputs(x, network.widths[0])
     tiling = Tiling.of(inputs.shape[0])
     gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))

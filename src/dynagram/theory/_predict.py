@@ -11,14 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynagram.data._data import find_distinct
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.gaussian._four_point import MODES
-from dynagram.networks import MLP, check_inputs
+from dynagram.networks import MLP, Chain, Network, check_inputs
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
 from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory._regime import tensor_regime
+from dynagram.theory.chain._predict import predict_chain
 from dynagram.theory.skips._flow import Vertex, checked_vertex
 from dynagram.theory.skips._vertex import residual_tensors
 
@@ -28,7 +29,7 @@ _MAX_BYTES = 8 * 1024**3
 
 
 def predict(
-    network: MLP,
+    network: Network,
     x: object,
     tensors: Sequence[str] = ("K", "V", "G1"),
     *,
@@ -44,11 +45,13 @@ def predict(
 
     **Arguments:**
 
-    - `network`: an `MLP`, with or without skips.
+    - `network`: an `MLP`, with or without skips; or a `Chain` of blocks, whose output is predicted
+        (sample axes then run over samples and positions).
     - `x`: inputs (N, n_0), one per row.
     - `tensors`: letters of K, Theta (infinite width); V, G1 (preactivations), H1, A, B, D, F (NTK),
-        P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P to U need a smooth activation; of a network
-        with skips K, Theta, V and G1 are known.
+        P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P, Q, S, T, U need a continuous σ' (not
+        ReLU; ELU and softsign have one), R a continuous σ''; of a network with skips K, Theta, V
+        and G1 are known.
     - `vertex`: "corrected", or "published" for the V of networks with skips as printed (B.25),
         which is wrong at leading order unless σ² is an even quadratic function.
     - `accuracy`: the error allowed in four-sample averages relative to their natural scale, with
@@ -68,6 +71,13 @@ def predict(
     array([ 0.  , 14.25, 28.5 , 42.75, 62.75])
     """
     chosen = checked_vertex(vertex)
+    if isinstance(network, Chain):
+        if chosen == "published":
+            raise InvalidValueError("vertex", vertex, "only an MLP with skips has a choice")
+        inputs = check_inputs(x, network.input_size)
+        return predict_chain(network, inputs, tensors, accuracy=accuracy, seed=seed)
+    if not isinstance(network, MLP):
+        raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     wanted = _checked(tensors, network, chosen)
     inputs = check_inputs(x, network.widths[0])
     finite = [name for name in wanted if name in RECURSIVE]
@@ -113,15 +123,20 @@ def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> tuple[str,
         raise InvalidValueError(
             "tensors", text, f"{sigma.name} jumps, so σ' is a delta: only K exists"
         )
-    kinked = [name for name in names if LETTERS[name].is_smooth_only]
-    if kinked and not sigma.is_smooth:
-        raise InvalidValueError(
-            "tensors",
-            ",".join(kinked),
-            f"{sigma.name} has a kink: σ'' is a delta, averages with it depend on how a step "
-            "crosses the kink (P, Q) or diverge (R to U); use a smooth activation",
-        )
+    if missing := [name for name in names if LETTERS[name].derivatives > sigma.derivatives]:
+        reason = f"{sigma.name} has a kink: {_why_missing(sigma.derivatives)}"
+        raise InvalidValueError("tensors", ",".join(missing), reason)
     return names
+
+
+def _why_missing(derivatives: int) -> str:
+    """Why letters do not exist, by the highest derivative of σ that is a function."""
+    if derivatives < 2:
+        return (
+            "σ'' is a delta, averages with it depend on how a step crosses the kink (P, Q) or "
+            "diverge (R to U); use a smooth activation"
+        )
+    return "σ'' jumps, so σ''' is a delta, which averages of four samples do not know"
 
 
 def _check_with_skips(names: tuple[str, ...], text: str, vertex: Vertex) -> None:

@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING
 
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Model
+from dynagram.networks import MLP, Chain, Model
 from dynagram.networks._checks import checked_choice
 from dynagram.results._outputs import Outputs
 from dynagram.theory.bayes._posterior import posterior_outputs
 from dynagram.theory.training._one_network import own_outputs
+from dynagram.theory.training._optimisers import Optimiser
 from dynagram.theory.training._outputs import finite_outputs, infinite_outputs
-from dynagram.training import Optax, Posterior, Training
+from dynagram.theory.training._path_outputs import path_outputs
+from dynagram.training import GradientDescent, GradientFlow, Posterior, Training, TwoStep
+from dynagram.training._losses import SQUARED
 
 ORDERS = ("infinite", "1/n")
 
 # What the function takes. At run time it checks by itself, with clearer messages.
 if TYPE_CHECKING:
-    Network = MLP | Model
+    Network = MLP | Chain | Model
     Problem = Data
     Learning = Training | Posterior
 else:
@@ -42,11 +45,13 @@ def predict_outputs(
 
     **Arguments:**
 
-    - `network`: an `MLP`, of which all initialisations are meant, or a `Model`, one network.
+    - `network`: an `MLP` or a `Chain` of blocks, of which all initialisations are meant, or a
+        `Model`, one network.
     - `data`: what is learned, and the inputs that are asked about. Repeated training inputs are
         merged: one that comes twice trains with twice the weight.
     - `how`: a `Training` by gradient descent, gradient flow or in two steps on a squared error,
-        to the end or recorded at any moments; or a `Posterior`.
+        to the end or recorded at any moments; with any other loss, batches or momentum, at given
+        moments; or a `Posterior`.
     - `order`: "1/n", or "infinite" for infinite width. The order 1/n of training needs a smooth
         activation: at a kink the expansion in the step size fails.
     - `accuracy`: relative error allowed in four-sample averages; by default 1e-4, and 0.015 in
@@ -88,9 +93,12 @@ def predict_outputs(
             allowed = "a Posterior is over all initialisations: expected an MLP"
             raise InvalidTypeError("network", network, allowed)
         return posterior_outputs(network, data, how, order=label, accuracy=accuracy, seed=seed)
-    _require_known_path(how)
+    _require_closed_equations(how)
     if isinstance(network, Model):
+        _require_own_path(how)
         return own_outputs(network, data, how, order=label)
+    if not has_closed_form(how):
+        return path_outputs(network, data, how, order=label, accuracy=accuracy, seed=seed)
     if label == "∞":
         return infinite_outputs(network, data, how)
     return finite_outputs(network, data, how, accuracy=accuracy, seed=seed)
@@ -98,7 +106,7 @@ def predict_outputs(
 
 def _check_kinds(network: object, data: object, how: object) -> None:
     for name, value, kinds, words in (
-        ("network", network, (MLP, Model), "an MLP, or a Model for one given network"),
+        ("network", network, (MLP, Chain, Model), "an MLP or a Chain, or a Model for one network"),
         ("data", data, (Data,), "Data(x, y, test_x=…)"),
         ("how", how, (Training, Posterior), "Training(…) or Posterior(…)"),
     ):
@@ -107,23 +115,27 @@ def _check_kinds(network: object, data: object, how: object) -> None:
             raise InvalidTypeError(name, text, f"expected {words}")
 
 
-def _require_known_path(how: Training) -> None:
+def has_closed_form(how: Training) -> bool:
+    """Whether outputs are known functions of time: a squared error of all samples, no memory."""
+    plain = isinstance(how.algorithm, GradientDescent | GradientFlow | TwoStep)
+    return plain and how.loss in SQUARED and how.batch is None and not how.schedule
+
+
+def _require_closed_equations(how: Training) -> None:
     """Refuse a training whose path is not a function of the tangent kernels."""
-    if isinstance(how.algorithm, Optax):
-        raise InvalidValueError(
-            "algorithm", how.name, "its steps have a memory or depend on the size of gradients, "
-            "the theory is that of gradient descent: expected gd, flow or two-step, or train "
-            "networks with dynagram.ensembles",
-        )  # fmt: skip
-    if how.loss == "cross-entropy":
-        raise InvalidValueError(
-            "loss", how.loss, "outputs are not Gaussian after it: expected half-sum or mean; "
-            "dynagram.theory.training.kernel_flow gives the path of one draw at infinite width",
-        )  # fmt: skip
     for name, value, none, words in (
-        ("batch", how.batch, None, "dynagram.theory.training.stochastic_moments knows batches"),
-        ("weight_decay", how.weight_decay, 0.0, "the theory has none"),
+        ("weight_decay", how.weight_decay, 0.0, "θ·∂z is not a function of the tangent kernels, "
+         "so that no equations close; train networks with dynagram.train"),
         ("stop", how.stop, (), "predictions are for given moments: list them in `record`"),
-    ):
+    ):  # fmt: skip
         if value != none:
             raise InvalidValueError(name, value, f"not in a prediction: {words}")
+    if not has_closed_form(how):
+        Optimiser.of(how)
+
+
+def _require_own_path(how: Training) -> None:
+    """Refuse what is not known of one given network."""
+    if not has_closed_form(how):
+        allowed = "of one given network: a squared error of all samples by gd, flow or two-step"
+        raise InvalidValueError("how", f"{how.name} on {how.loss}", allowed)

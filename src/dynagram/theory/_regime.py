@@ -32,7 +32,7 @@ def tensor_regime(
     """
     order = "1/n" if errors else "∞"
     judge = Judge()
-    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
+    judge.numbers["depth_over_width"] = network.depth_over_width
     if network.depth > 1:
         _depth_and_width(judge, network, K, order, tensors.get("V"))
     _criticality(judge, network, K)

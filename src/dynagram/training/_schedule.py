@@ -123,3 +123,37 @@ def check_layers(fixed: object) -> tuple[int, ...]:
     if values is None:
         raise InvalidTypeError("fixed", fixed, "expected a list of layers, numbered from 1")
     return tuple(sorted({checked_integer("a layer of fixed", value, 1) for value in values}))
+
+
+def check_batch(batch: object) -> int | tuple[tuple[int, ...], ...] | None:
+    """A batch size, or batches of equal size as tuples of sample numbers.
+
+    >>> check_batch([[0, 1], [2, 0]])
+    ((0, 1), (2, 0))
+    """
+    if batch is None:
+        return None
+    if (lists := as_list(batch)) is None:
+        return checked_integer("batch", batch, 1)
+    batches = [as_list(some) for some in lists]
+    allowed = "expected a number, or lists of samples of equal length, each without repetition"
+    if not batches or any(some is None for some in batches):
+        raise InvalidValueError("batch", batch, allowed)
+    checked = tuple(
+        tuple(checked_integer("a sample of batch", sample, 0) for sample in some or ())
+        for some in batches
+    )
+    if len({len(some) for some in checked}) > 1 or any(
+        not some or len(set(some)) < len(some) for some in checked
+    ):
+        raise InvalidValueError("batch", checked, allowed)
+    return checked
+
+
+def check_factors(schedule: object) -> tuple[float, ...]:
+    """Factors of the step size, each ≥ 0."""
+    values = as_list(schedule)
+    if values is None:
+        raise InvalidTypeError("schedule", schedule, "expected a list of factors, one per step")
+    name = "a factor of schedule"
+    return tuple(checked_number(name, value, "must be ≥ 0") for value in values)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dynagram._toml import read_table, write_table
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks._checks import checked_choice, checked_integer, checked_number
+from dynagram.networks._checks import checked_choice, checked_number
 from dynagram.training._algorithms import (
     Algorithm,
     GradientDescent,
@@ -23,6 +23,8 @@ from dynagram.training._algorithms import (
 from dynagram.training._losses import check_loss, half_sum_factor
 from dynagram.training._schedule import (
     StopRule,
+    check_batch,
+    check_factors,
     check_layers,
     check_record,
     check_steps,
@@ -32,7 +34,7 @@ from dynagram.training._schedule import (
 _DTYPES = ("float32", "float64")
 _KEYS = (
     "algorithm", "eta", "loss", "steps", "time", "batch", "record", "spacing", "stop",
-    "weight_decay", "fixed", "dtype", "options",
+    "weight_decay", "fixed", "dtype", "schedule", "options",
 )  # fmt: skip
 
 # What the constructor takes. At run time it validates by itself, with clearer messages.
@@ -41,9 +43,11 @@ if TYPE_CHECKING:
     Steps = int | Sequence[float] | np.ndarray
     Names = Sequence[str]
     Layers = Sequence[int]
+    BatchLike = int | Sequence[Sequence[int]]
+    Factors = Sequence[float]
     AlgorithmLike = Algorithm
 else:
-    Real = Steps = Names = Layers = AlgorithmLike = object
+    Real = Steps = Names = Layers = AlgorithmLike = BatchLike = Factors = object
 
 
 @dataclass(frozen=True, init=False)
@@ -58,10 +62,12 @@ class Training:
         torch.nn.CrossEntropyLoss.
     - `steps`, `time`: how long: steps of a discrete algorithm, a time τ of gradient flow; without
         either, to the end of training.
-    - `batch`: samples per step, in a seeded order without repetition in an epoch; None: all.
-    - `record`: when outputs are recorded: a number of moments, with `spacing` "log" or "linear",
-        first and last included, or a list of steps (times for flow), to which the last is added.
-        None: at the end only.
+    - `batch`: samples per step, in a seeded order of each network's own without repetition in an
+        epoch; or the batches themselves, lists of samples that are taken in turn; None: all.
+    - `schedule`: factors of the step size, one per step, of which the last holds from then on.
+    - `record`: when outputs are recorded: a number of moments, first and last included, or a list
+        of steps (times for flow), to which the last is added. None: at the end only.
+    - `spacing`: of a number of moments, "log" or "linear".
     - `stop`: conditions such as "loss < 1e-3", each on a recorded observable.
     - `weight_decay`: w adds wθ to the gradient.
     - `fixed`: layers, numbered from 1, that stay as they are.
@@ -86,12 +92,13 @@ class Training:
     loss: str
     steps: int | None
     time: float | None
-    batch: int | None
+    batch: int | tuple[tuple[int, ...], ...] | None
     recorded: tuple[float | int, ...]
     stop: tuple[str, ...]
     weight_decay: float
     fixed: tuple[int, ...]
     dtype: str
+    schedule: tuple[float, ...]
 
     def __init__(
         self,
@@ -100,13 +107,14 @@ class Training:
         loss: str = "half-sum",
         steps: Real | None = None,
         time: Real | None = None,
-        batch: Real | None = None,
+        batch: BatchLike | None = None,
         record: Steps | None = None,
         spacing: str = "log",
         stop: Names = (),
         weight_decay: Real = 0.0,
         fixed: Layers = (),
         dtype: str = "float64",
+        schedule: Factors = (),
     ):
         def store(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -118,7 +126,8 @@ class Training:
         store("loss", check_loss(loss))
         store("steps", self._checked_steps(steps))
         store("time", self._checked_time(time))
-        store("batch", None if batch is None else checked_integer("batch", batch, 1))
+        store("batch", check_batch(batch))
+        store("schedule", check_factors(schedule))
         store("recorded", check_record(record, spacing, self.end, whole=self.is_discrete))
         store("stop", tuple(map(str, parse_stop(stop))))
         store("weight_decay", checked_number("weight_decay", weight_decay, "must be ≥ 0"))
@@ -126,6 +135,8 @@ class Training:
         store("dtype", checked_choice("dtype", dtype, _DTYPES))
         if self.batch is not None and isinstance(algorithm, GradientFlow | TwoStep):
             raise InvalidValueError("batch", self.batch, f"{self.name} takes all samples")
+        if self.schedule and not self.is_discrete:
+            raise InvalidValueError("schedule", self.schedule, f"{self.name} has no step size")
 
     def _checked_steps(self, steps: object) -> int | None:
         if steps is None or steps == math.inf:
@@ -180,7 +191,23 @@ class Training:
     def times(self) -> tuple[float | int, ...]:
         """τ of every recorded moment: η·steps, or the time of flow; ∞ at the end of training."""
         eta = 1.0 if self.eta is None else self.eta
-        return tuple(eta * moment for moment in self.recorded)
+        return tuple(eta * self._passed(moment) for moment in self.recorded)
+
+    def _passed(self, moment: float | int) -> float | int:
+        """Steps until a moment, each counted with its factor."""
+        if not self.schedule:
+            return moment
+        given = min(moment, len(self.schedule))
+        return sum(self.schedule[: int(given)]) + self.schedule[-1] * (moment - given)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per step; None: all.
+
+        >>> Training(GradientDescent(0.1), batch=[[0, 2], [1, 3]]).batch_size
+        2
+        """
+        return len(self.batch[0]) if isinstance(self.batch, tuple) else self.batch
 
     @property
     def rules(self) -> tuple[StopRule, ...]:
@@ -231,6 +258,7 @@ class Training:
         table |= {"stop": list(self.stop) or None, "weight_decay": self.weight_decay or None}
         table |= {"fixed": list(self.fixed) or None}
         table["dtype"] = None if self.dtype == "float64" else self.dtype
+        table["schedule"] = list(self.schedule) or None
         text = write_table("training", table)
         options = dict(getattr(self.algorithm, "options", ()))
         if self.is_flow and self.algorithm != GradientFlow():

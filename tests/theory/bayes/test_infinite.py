@@ -10,7 +10,12 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
-from dynagram.theory.bayes import log_bayes_factor, log_evidence, log_predictive_density
+from dynagram.theory.bayes import (
+    compare_hypotheses,
+    log_bayes_factor,
+    log_evidence,
+    log_predictive_density,
+)
 from dynagram.theory.bayes._conditioning import condition, kernel_log_evidence, residual
 from dynagram.theory.bayes._solve import training_kernel
 from dynagram.training import GradientFlow, Posterior, Training
@@ -28,6 +33,19 @@ def posterior(network, x, y, test_x, *, noise=0.0, jitter=0.0):
 def random_kernel(samples, seed):
     factor = np.random.default_rng(seed).normal(size=(samples, samples + 2))
     return factor @ factor.T / samples
+
+
+def test_hypotheses_are_weighed_by_their_evidence():
+    """(6.29)-(6.31): p(H|y) ∝ p(y|H), and ratios are Bayes factors."""
+    networks = [MLP([2, *[30] * n, 2], "relu", C_b=0.1, C_W=2.0) for n in (1, 2, 5)]
+    data = Data(X[:2], Y)
+    found = compare_hypotheses(networks, data, EXACT, order="infinite")
+    densities = np.exp([log_evidence(n, data, EXACT, order="infinite").value for n in networks])
+    np.testing.assert_allclose(found.probabilities, densities / densities.sum(), rtol=1e-12)
+    factor = log_bayes_factor(networks[0], networks[2], data, EXACT, order="infinite")
+    assert found.log_bayes_factors[0] - found.log_bayes_factors[2] == pytest.approx(factor)
+    with pytest.raises(InvalidValueError, match="at least one"):
+        compare_hypotheses([], data, EXACT)
 
 
 def test_posterior_from_the_inverse_of_the_whole_kernel():

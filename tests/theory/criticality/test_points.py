@@ -12,7 +12,9 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     critical_initialisation,
+    critical_line,
     critical_points,
+    line_through,
     mean_square,
     parallel_susceptibility,
     perpendicular_susceptibility,
@@ -205,3 +207,67 @@ def test_points_are_frozen_and_made_of_plain_floats():
             assert np.all([np.isfinite(v) for v in values if v is not None])
     with pytest.raises(AttributeError):
         critical_initialisation("tanh").C_b = 1.0  # type: ignore[misc]
+
+
+# --- lines of critical points -----------------------------------------------------------------
+
+
+def shifted(z):
+    return jnp.maximum(z - 0.3, 0.0)
+
+
+def shifted_leaky(z):
+    return jnp.where(z > 0.4, z - 0.4, 0.1 * (z - 0.4))
+
+
+def softshrink(z):
+    return jnp.where(jnp.abs(z) > 0.5, z - 0.5 * jnp.sign(z), 0.0 * z)
+
+
+@pytest.mark.parametrize("function", [shifted, shifted_leaky, softshrink])
+def test_every_kernel_is_critical(function):
+    """σ is straight between kinks at which it is 0: ⟨σσ''⟩ = 0 at every K."""
+    for K_star in (0.2, 1.0, 30.0):
+        point = critical_line(function, K_star)
+        C_b, C_W = point.C_b, point.C_W
+        assert C_b >= 0.0
+        assert C_b + C_W * float(mean_square(function, K_star)) == pytest.approx(K_star, rel=1e-12)
+        for factor in (parallel_susceptibility, perpendicular_susceptibility):
+            assert float(factor(function, K_star, C_W)) == pytest.approx(1.0, abs=1e-12)
+        assert line_through(function, C_W).K_star == pytest.approx(K_star, rel=1e-9)
+    (preferred,) = critical_points(function)
+    assert preferred.K_star == 1.0
+    assert critical_initialisation(function) == preferred
+    assert "one of a line of critical points" in preferred.notes[0]
+
+
+def test_a_point_of_the_line_keeps_its_kernel():
+    point = critical_line(shifted, 1.0)
+    assert (point.C_b, point.C_W) == pytest.approx((0.209450, 2.617194), abs=5e-7)
+    assert point.line == (0.0, np.inf)
+    network = MLP([1] * 61, shifted, point.C_b, point.C_W)
+    np.testing.assert_allclose(single_input(network, 1.0).K, 1.0, rtol=1e-10)
+
+
+def test_where_the_line_ends():
+    """Below its end C_b would be negative."""
+    low, high = critical_line(shifted_leaky, 1.0).line
+    assert high == np.inf
+    assert critical_line(shifted_leaky, 1.0001 * low).C_b == pytest.approx(0.0, abs=1e-4)
+    with pytest.raises(InvalidValueError, match="K_star = .* needs C_b = -"):
+        critical_line(shifted_leaky, 0.99 * low)
+    with pytest.raises(InvalidValueError, match="K_star = -1.0: must be > 0"):
+        critical_line(shifted_leaky, -1.0)
+
+
+def test_without_a_line():
+    with pytest.raises(InvalidValueError, match="no line of critical points"):
+        critical_line("gelu", 1.0)
+    assert line_through("gelu", 2.0) is None
+
+    def too_early(z):
+        return jnp.maximum(z + 0.3, 0.0)
+
+    assert critical_points(too_early) == ()
+    with pytest.raises(InvalidValueError, match="for every K, but χ⊥ = 1 needs C_b < 0"):
+        critical_initialisation(too_early)

@@ -14,6 +14,7 @@ from dynagram.theory.saddle import (
     block_loss,
     block_path,
     block_velocity,
+    chain_moment,
     drive_constant,
     fastest_growth,
     leading_block_time,
@@ -31,6 +32,18 @@ FIGURE_5 = {"depth": 4, "betas": (1, 0.3, 0.08), "block_size": 20}
 
 def figure_5(**options):
     return BlockNetwork("tanh", **FIGURE_5, spacing=0.42, **options)
+
+
+def test_chain_moment_by_quadrature():
+    """E[gσ(g) σ'(ρg) σ'(ρσ(ρg))]/E[gσ(g)], three layers of tanh; α^{L−1} = 1 at ρ = 0."""
+    g, w = np.polynomial.hermite_e.hermegauss(120)
+    w, rho = w / w.sum(), 0.4
+    slopes = 1 / np.cosh(rho * g) ** 2 / np.cosh(rho * np.tanh(rho * g)) ** 2
+    weight = w * g * np.tanh(g)
+    expected = np.sum(weight * slopes) / np.sum(weight)
+    assert chain_moment("tanh", 3, rho) == pytest.approx(expected, rel=1e-6)
+    assert chain_moment("tanh", 3, rho, weighted=False) == pytest.approx(np.sum(w * slopes))
+    assert chain_moment("tanh", 3, 0.0) == pytest.approx(1.0)
 
 
 # --- against the full network --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dynagram.theory.training import (
     expected_loss,
     interpolate,
     robustness,
+    split_loss,
 )
 from dynagram.training import GradientFlow, Training
 
@@ -50,6 +51,36 @@ def test_expected_cross_entropy_against_sampling():
     error = np.std(loss) / np.sqrt(loss.size)
     assert abs(found - np.mean(loss)) < 4 * error
     assert found - base > 10 * error  # the second-order term is seen
+
+
+def test_cross_entropy_of_correlated_outputs():
+    """Against sampling, with a covariance that ties outputs; other shapes are refused."""
+    mean, p = np.array([[0.4, -0.2], [0.1, 0.3]]), np.array([[0.7, 0.3], [0.0, 1.0]])
+    root = 0.15 * np.random.default_rng(1).normal(size=(4, 4))
+    z = mean + (np.random.default_rng(0).normal(size=(200_000, 4)) @ root.T).reshape(-1, 2, 2)
+    loss = np.sum(np.log(np.sum(np.exp(z), axis=2)) - np.sum(z * p, axis=2), axis=1)
+    covariance = (root @ root.T).reshape(2, 2, 2, 2)
+    found = expected_cross_entropy(mean, covariance, p)
+    base = expected_cross_entropy(mean, np.zeros((2, 2)), p)
+    error = np.std(loss) / np.sqrt(loss.size)
+    assert abs(found - np.mean(loss)) < 4 * error
+    assert found - base > 10 * error
+    alone = split_loss("cross-entropy", mean, covariance, p)  # the mean over samples
+    assert 2 * alone.total == pytest.approx(found, rel=1e-12)
+    for wrong in (np.zeros((2, 2, 2)), np.zeros((4, 4)), np.zeros((2, 2, 2, 3))):
+        with pytest.raises(InvalidValueError, match="shape of covariance"):
+            expected_cross_entropy(mean, wrong, p)
+    with pytest.raises(InvalidValueError, match="shape of targets"):
+        expected_cross_entropy(mean, covariance, p[:1])
+
+
+def test_split_loss_of_a_squared_error_is_expected_loss():
+    found = predict_outputs(NET, Data(X, Y, T), FLOW, order="infinite")
+    whole = expected_loss(found, T_Y)["∞"]
+    for covariance in (found.kernel_infinite, found.covariance_infinite):
+        split = split_loss("half-sum", found.mean, covariance, T_Y)
+        assert split.bias == pytest.approx(whole.bias, rel=1e-12)
+        assert split.variance == pytest.approx(whole.variance, rel=1e-9)
 
 
 def test_robustness():

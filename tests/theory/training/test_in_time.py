@@ -9,6 +9,8 @@ from scipy.linalg import expm
 from dynagram.data import Data
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP, Layer, Model
+from dynagram.results import load
+from dynagram.results._regime import Judge
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.training._contraction import Slots, cubic_coefficients, linear_coefficients
@@ -16,6 +18,7 @@ from dynagram.theory.training._decay import Decay
 from dynagram.theory.training._eigenbasis import Eigenbasis
 from dynagram.theory.training._mean import mean_parts
 from dynagram.theory.training._projectors import end_projectors, finite_time_projectors
+from dynagram.theory.training._regime import _judge_variance
 from dynagram.theory.training._tensors import output_tensors
 from dynagram.training import GradientDescent, GradientFlow, Training
 
@@ -139,6 +142,40 @@ def test_the_regime_is_that_of_the_worst_moment():
     assert ("trust", "careful", "do not use").index(found.verdict) == max(
         ("trust", "careful", "do not use").index(verdict) for verdict in verdicts
     )
+
+
+def test_training_outputs_have_a_verdict_of_their_own(tmp_path):
+    """Late in training little is left of their variance, and the order 1/n is larger than that."""
+    how = Training(GradientDescent(0.4), record=[0, 2, 30])
+    found = predict_outputs(network(512), DATA, how)
+    assert found.regime.verdict == "trust"
+    assert found.train.regime.verdict == "do not use"
+    assert found.train.test.regime == found.regime
+    assert found.samples.regime == found.train.regime
+    start = found.at(0.0)
+    assert start.train.regime.verdict == "trust"
+    late = found.at(12.0).train
+    change = np.abs(np.einsum("titi->ti", late.covariance_correction)) / 512
+    relative = change / np.einsum("titi->ti", late.covariance_infinite)
+    assert late.regime.numbers["expansion_of_variance"] >= relative.max() > 0.9
+    again = load(found.save(tmp_path / "outputs.npz"))
+    assert again.train.regime == found.train.regime
+    assert again.at(0.0).regime == start.regime
+
+
+def test_corrections_that_cancel_are_not_trusted():
+    """What is left of them may be smaller than what they leave out."""
+
+    def judged(second):
+        parts = {"one": np.full((1, 1, 1, 1), 20.0), "two": np.full((1, 1, 1, 1), second)}
+        judge = Judge()
+        _judge_variance(judge, np.ones(1), parts, 100)
+        return judge.regime("1/n", "fine")
+
+    assert judged(5.0).verdict == "trust"
+    cancelled = judged(-19.0)
+    assert cancelled.verdict == "careful"
+    assert "infinite width may be as close" in str(cancelled)
 
 
 def test_small_steps_are_the_flow():

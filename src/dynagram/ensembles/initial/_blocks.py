@@ -61,9 +61,16 @@ def tune_blocks(
 ) -> TunedBlocks:
     """Solve for the ξ of every block given its γ in `skip`, or for γ given its ξ in `strength`.
 
-    `init_block(key)` and `apply_block(θ, z)` are as in `BlockChain`; `start` is what enters the
-    first block, (samples, n), or a function of a key that draws it. Memory: members × samples × n
-    numbers, and the parameters of one block for every member.
+    **Arguments:**
+
+    - `init_block`, `apply_block`: init_block(key) and apply_block(θ, z), as in `BlockChain`.
+    - `start`: what enters the first block, (samples, n), or a function of a key that draws it.
+    - `skip`, `strength`: the γ or the ξ of every block; one of the two.
+    - `members`: chains drawn.
+    - `seed`: of the draw.
+
+    **Returns:** `TunedBlocks`. Memory: members × samples × n numbers, and the parameters of one
+    block for every member.
 
     >>> def init(key):
     ...     return jax.random.normal(key, (40, 40)) * (2.0 / 40) ** 0.5
@@ -124,7 +131,16 @@ def _batches(members: int) -> list[np.ndarray]:
 
 @float64
 def measure_signal(chain: BlockChain, start: Start, *, members: int, seed: int) -> Estimate:
-    """G_zz before the first block, …, after the last, on `members` freshly drawn chains.
+    """G_zz before the first block, …, after the last, on freshly drawn chains.
+
+    **Arguments:**
+
+    - `chain`: the blocks with their γ and ξ.
+    - `start`: what enters the first block, (samples, n), or a function of a key that draws it.
+    - `members`: chains drawn.
+    - `seed`: of the draw.
+
+    **Returns:** the mean and its standard error, blocks + 1 numbers each.
 
     >>> chain = BlockChain(lambda key: None, lambda _, z: z, (1.0, 1.0), (0.0, 1.0))
     >>> measure_signal(chain, np.ones((1, 3)), members=64, seed=0).value.tolist()

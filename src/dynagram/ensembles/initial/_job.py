@@ -26,7 +26,7 @@ from dynagram.ensembles.initial._sample import SAMPLERS
 from dynagram.ensembles.initial._skips import FieldSums
 from dynagram.ensembles.initial._tangents import TangentSums
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, check_inputs, network_from_toml
+from dynagram.networks import MLP, Network, check_inputs, network_from_toml
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.results._letters import LETTERS, check_letters
 from dynagram.results._tensors import Tensors
@@ -60,7 +60,7 @@ class TensorJob:
 
     kind: ClassVar[str] = "tensors"
 
-    network: MLP
+    network: Network
     x: Float[np.ndarray, "samples n_0"]
     tensors: tuple[str, ...]
     seed: int
@@ -68,10 +68,11 @@ class TensorJob:
     chunk_members: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", check_inputs(self.x, self.network.widths[0]))
+        object.__setattr__(self, "x", check_inputs(self.x, self.network.input_size))
         names = _check_tensors(self.network, self.tensors)
         object.__setattr__(self, "tensors", names)
-        object.__setattr__(self, "sampler", _choose_sampler(self.sampler, names))
+        drawn = [name for name in names if name in self._at_the_output]
+        object.__setattr__(self, "sampler", _choose_sampler(self.sampler, drawn))
         check_integers(seed=(self.seed, 0), chunk=(self.chunk_members, 0))
         self._check_memory()
         if self.chunk_members == 0:
@@ -110,17 +111,23 @@ class TensorJob:
     def _sums_of_chunks(self, chunk: int) -> list[MetricSums | FieldSums | TangentSums]:
         """What is summed over the members, for the letters wanted."""
         network, x, seed = self.network, self.x, self.seed
-        everywhere = tuple(name for name in self.tensors if name not in TANGENTS)
-        at_the_output = tuple(name for name in self.tensors if name in TANGENTS)
+        everywhere = tuple(name for name in self.tensors if name not in self._at_the_output)
+        at_the_output = tuple(name for name in self.tensors if name in self._at_the_output)
         sums: list[MetricSums | FieldSums | TangentSums] = []
         if at_the_output:
             sums.append(TangentSums(network, x, at_the_output, seed, chunk))
+        if everywhere:
+            assert isinstance(network, MLP)
         if everywhere and network.has_skips:
             K = self._infinite.K
             sums.append(FieldSums(network, x, K, everywhere, seed, self.sampler, chunk))
         elif everywhere:
             sums.append(MetricSums(network, x, everywhere, seed, self.sampler, chunk))
         return sums
+
+    @property
+    def _at_the_output(self) -> tuple[str, ...]:
+        return TANGENTS if isinstance(self.network, MLP) else _tangent_members.CHAIN_LETTERS
 
     @cached_property
     def _infinite(self) -> Any:
@@ -139,7 +146,9 @@ class TensorJob:
         for sums in self._sums:
             estimates |= sums.estimates(moments)
         if "G1" in self.tensors:
-            estimates["G1"] = self._shift(estimates["K"], self._infinite.K, self._layers("G1"))
+            layers = self._layers("G1")
+            frozen = self._infinite.K[-len(layers) :]
+            estimates["G1"] = self._shift(estimates["K"], frozen, layers)
         if "H1" in self.tensors:
             frozen = self._infinite.Theta[-1:]
             estimates["H1"] = self._shift(estimates["Theta"], frozen, self._layers("H1"))
@@ -147,13 +156,13 @@ class TensorJob:
 
     def _shift(self, mean: Estimate, frozen: np.ndarray, layers: tuple[int, ...]) -> Estimate:
         """n_{ℓ-1}(mean − frozen): layer 1 is that of infinite width in every member."""
-        n = [0 if layer == 1 else self.network.widths[layer - 1] for layer in layers]
+        n = [0 if layer == 1 else self.network.fan_in(layer) for layer in layers]
         difference = Estimate(mean.value - frozen, mean.standard_error, mean.count)
         return scale_layers(difference, np.array(n, dtype=np.float64))
 
     def _layers(self, name: str) -> tuple[int, ...]:
         depth = self.network.depth
-        return (depth,) if name in TANGENTS else tuple(range(1, depth + 1))
+        return (depth,) if name in self._at_the_output else tuple(range(1, depth + 1))
 
     def result(self, outcome: Outcome) -> Tensors:
         """What a run of this job gave, with the number of members and how it ended."""
@@ -201,9 +210,11 @@ class TensorJob:
         return axes | {name: ("layer", *LETTERS[name].axes) for name in self.tensors}
 
 
-def _check_tensors(network: MLP, tensors: Sequence[str]) -> tuple[str, ...]:
+def _check_tensors(network: Network, tensors: Sequence[str]) -> tuple[str, ...]:
     """The letters in the order of the registry; those of the other kind of network are refused."""
     names = check_letters(tensors, tuple(LETTERS))
+    if not isinstance(network, MLP):
+        return check_letters(names, _tangent_members.CHAIN_LETTERS)
     measured = _skips.LETTERS if network.has_skips else _metric.LETTERS
     absent = [name for name in names if name not in (*measured, *TANGENTS)]
     if absent:
@@ -213,9 +224,8 @@ def _check_tensors(network: MLP, tensors: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _choose_sampler(sampler: str, tensors: Sequence[str]) -> str:
-    """The sampler meant: "weights" where tangent tensors are wanted, else "metric"."""
-    tangents = [name for name in tensors if name in TANGENTS]
+def _choose_sampler(sampler: str, tangents: Sequence[str]) -> str:
+    """The sampler meant: "weights" where any of `tangents` is wanted, else "metric"."""
     if sampler == "auto":
         return "weights" if tangents else "metric"
     if sampler not in SAMPLERS:

@@ -46,10 +46,20 @@ def sample_metrics(
 ) -> Iterator[Float[np.ndarray, "chunk layer pairs"]]:
     """Yield Ĝ^(1), …, Ĝ^(L) of `members` networks, chunk by chunk, as pairs (see `pairs`).
 
-    They are the members `first`, `first` + 1, … of the ensemble. Layer 1 is the same in all
-    (4.8). Member m is a function of the seed and of m alone, so `chunk`, the members per array,
-    changes nothing but speed and memory. Linearly dependent samples are allowed. Cost per member
-    and layer: n_ℓ N² for "metric", n_ℓ n_{ℓ-1} N for "weights".
+    Layer 1 is the same in all members (4.8). Member m is a function of the seed and of m alone.
+
+    **Arguments:**
+
+    - `network`: the specification.
+    - `x`: inputs, a row each; they may be linearly dependent.
+    - `members`: how many networks.
+    - `seed`: of the ensemble.
+    - `sampler`: "metric" draws preactivations, "weights" weights.
+    - `chunk`: members per array; changes nothing but speed and memory.
+    - `first`: the number of the first member.
+
+    **Returns:** an iterator over arrays (chunk, layer, pairs). Cost per member and layer: n_ℓ N²
+    for "metric", n_ℓ n_{ℓ-1} N for "weights".
 
     >>> net = MLP([3, 20, 20, 1], "relu", C_b=0.0, C_W=2.0)
     >>> chunks = sample_metrics(net, np.ones((1, 3)), members=1000, seed=1, chunk=400)

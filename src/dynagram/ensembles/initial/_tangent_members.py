@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,26 +20,32 @@ from dynagram._pairs import pair_indices
 from dynagram._precision import float64
 from dynagram.ensembles.initial._batches import check_integers
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params, check_inputs
-from dynagram.observables.tangents._ddntk import network_ddntk_patterns, output_pairs
-from dynagram.observables.tangents._dntk import network_dntk
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import MLP, Network, check_inputs
+from dynagram.observables.tangents._ddntk import (
+    function_ddntk,
+    network_ddntk_patterns,
+    output_pairs,
+)
+from dynagram.observables.tangents._dntk import function_dntk, network_dntk
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.results._letters import check_letters
 
 LETTERS = ("Theta", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+# Of networks of blocks the metric is measured at the output too.
+CHAIN_LETTERS = ("K", "V", "G1", *LETTERS)
 _SECOND, _THIRD = {"P", "Q"}, {"R", "S", "T", "U"}
 # What a member delivers: Ĝ^(L), Ĥ_ii of every output, and what has the mean tensor/n_{L-1}.
 PARTS = ("G", "H", "B", "F", "P", "Q", "R", "S", "T", "U")
-# D and A are covariances, of these; H_i is the H of every output.
-FACTORS = {"D": ("G", "H"), "A": ("H_i", "H_i")}
+# V, D and A are covariances, of these; H_i is the H of every output.
+FACTORS = {"V": ("G", "G"), "D": ("G", "H"), "A": ("H_i", "H_i")}
 # Numbers of one batch: large enough to amortise a call, small enough to stay near the cache.
 _BATCH_NUMBERS = 2**18
 _LARGEST_BATCH = 2**12
 
 
 def sample_tangents(
-    network: MLP,
+    network: Network,
     x: Float[np.ndarray, "samples n_0"],
     *,
     members: int,
@@ -66,7 +74,7 @@ def sample_tangents(
     >>> [{name: values.shape for name, values in found.items()} for found in chunks]
     [{'H': (3, 3, 3), 'B': (3, 2, 2, 2, 2)}, {'H': (2, 3, 3), 'B': (2, 2, 2, 2, 2)}]
     """
-    inputs = check_inputs(x, network.widths[0])
+    inputs = check_inputs(x, network.input_size)
     check_tensors(network, inputs.shape[0], tensors)
     parts = parts_of(tensors)
     size = largest_batch(network, inputs.shape[0], parts) if chunk is None else chunk
@@ -80,14 +88,14 @@ def parts_of(tensors: Sequence[str]) -> tuple[str, ...]:
     >>> parts_of(("Theta", "D", "F"))
     ('G', 'H', 'F')
     """
-    means = {"Theta": ("H",), "H1": ("H",)}
+    means = {"Theta": ("H",), "H1": ("H",), "K": ("G",), "G1": ("G",)}
     factors = (means.get(name) or FACTORS.get(name, (name,)) for name in tensors)
     needed = {factor[0] for pair in factors for factor in pair}
     return tuple(name for name in PARTS if name in needed)
 
 
 def _chunks(
-    network: MLP, x: np.ndarray, members: int, seed: int, parts: tuple[str, ...], size: int
+    network: Network, x: np.ndarray, members: int, seed: int, parts: tuple[str, ...], size: int
 ) -> Iterator[dict[str, np.ndarray]]:
     for first in range(0, members, size):
         # The last chunk is computed whole, so that one compilation serves all.
@@ -97,7 +105,7 @@ def _chunks(
 
 @float64
 def compute_tangents(
-    network: MLP, x: np.ndarray, seed: int, parts: tuple[str, ...], first: int, size: int
+    network: Network, x: np.ndarray, seed: int, parts: tuple[str, ...], first: int, size: int
 ) -> dict[str, np.ndarray]:
     """The `parts` of the members `first`, …, `first` + `size` − 1, members first."""
     numbers = np.arange(first, first + size).astype(np.uint32)
@@ -107,7 +115,7 @@ def compute_tangents(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _members(
-    network: MLP, parts: tuple[str, ...], x: Array, key: Array, numbers: Array
+    network: Network, parts: tuple[str, ...], x: Array, key: Array, numbers: Array
 ) -> dict[str, Array]:
     def member(number: Array) -> dict[str, Array]:
         params = network.draw(jax.random.fold_in(key, number), dtype=jnp.float64)
@@ -116,28 +124,61 @@ def _members(
     return jax.vmap(member)(numbers)
 
 
+@dataclass(frozen=True)
+class _Tangents:
+    """What is read off one network of any architecture: outputs, dNTK, ddNTK; each on demand."""
+
+    network: Network
+    params: Any
+    x: Array
+
+    def _function(self, params: Any, x: Array) -> Array:
+        return self.network.apply(params, x).reshape(-1, self.network.outputs)
+
+    def outputs(self) -> Array:
+        """z, a row for every sample and position."""
+        return self._function(self.params, self.x)
+
+    def dntk(self) -> Array:
+        """[a, b, c, i, j, k]."""
+        if isinstance(self.network, MLP):
+            return network_dntk(self.network, self.params, self.x)
+        return function_dntk(self._function, self.params, self.x, self.network.rates())
+
+    def ddntk(self) -> tuple[Array, ...]:
+        """The patterns of `DDNTKPatterns`."""
+        if isinstance(self.network, MLP):
+            return network_ddntk_patterns(self.network, self.params, self.x)
+        both = function_ddntk(self._function, self.params, self.x, self.network.rates())
+        i, j = output_pairs(self.network.outputs)
+        first, second = both.first, both.second
+        return (
+            first[..., i, i, j, j], second[..., i, i, j, j], second[..., i, j, i, j],
+            second[..., i, j, j, i],
+        )  # fmt: skip
+
+
 def _contributions(
-    network: MLP, parts: tuple[str, ...], params: Params, x: Array
+    network: Network, parts: tuple[str, ...], params: Any, x: Array
 ) -> dict[str, Array]:
-    i, j = output_pairs(network.widths[-1])
-    a, b = pair_indices(x.shape[0])
-    z = network.preactivations(params, x)
+    i, j = output_pairs(network.outputs)
+    a, b = pair_indices(x.shape[0] * network.positions)
+    member = _Tangents(network, params, x)
+    z = member.outputs()
     found: dict[str, Array] = {}
     if "G" in parts:
-        signal = network.activation(z[-2]) if network.depth > 1 else x
-        metric = network.C_W[-1] / network.widths[-2] * (signal @ signal.T)
-        found["G"] = network.C_b[-1] + metric[a, b]
+        found["G"] = network.output_metric(params, x)[a, b]
     if {"H", "B", "F"}.intersection(parts):
-        H = network_ntk(network, params, x)
+        H = any_ntk(network, params, x)
         found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
         found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
-        found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[-1][:, i], z[-1][:, j], H[..., i, j])
+        found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[:, i], z[:, j], H[..., i, j])
     if _SECOND.intersection(parts):
-        dH = network_dntk(network, params, x)
-        found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[-1][:, i])
-        found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[-1][:, j])
+        dH = member.dntk()
+        found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[:, i])
+        found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[:, j])
     if _THIRD.intersection(parts):
-        first, *second = network_ddntk_patterns(network, params, x)
+        first, *second = member.ddntk()
         S, T, U = (pattern.sum(axis=-1) for pattern in second)
         # dd_II has the samples 1234; T and U are printed as T_1342 and U_1423.
         found |= {"R": first.sum(axis=-1), "S": S}
@@ -145,11 +186,15 @@ def _contributions(
     return {k: found[k] if k in ("G", "H") else found[k] / i.size for k in parts}
 
 
-def largest_batch(network: MLP, samples: int, parts: tuple[str, ...]) -> int:
+def largest_batch(network: Network, samples: int, parts: tuple[str, ...]) -> int:
     """Members that are computed at once so that they stay near the cache."""
-    n_L, neurons = network.widths[-1], sum(network.widths)
+    n_L, neurons = network.outputs, network.neurons
+    samples = samples * network.positions
     rows = samples * n_L
-    numbers = network.number_of_parameters + rows * neurons + rows**2
+    parameters = network.number_of_parameters
+    if not isinstance(network, MLP):
+        parameters = parameters * (1 + rows)  # automatic differentiation holds directions whole
+    numbers = parameters + rows * neurons + rows**2
     numbers += len(parts) * samples**4
     if _SECOND.intersection(parts):
         numbers += rows**2 * (neurons + rows)
@@ -158,19 +203,22 @@ def largest_batch(network: MLP, samples: int, parts: tuple[str, ...]) -> int:
     return int(np.clip(_BATCH_NUMBERS // numbers, 1, _LARGEST_BATCH))
 
 
-def check_tensors(network: MLP, samples: int, tensors: Sequence[str]) -> None:
+def check_tensors(network: Network, samples: int, tensors: Sequence[str]) -> None:
     """Refuse tensors that do not exist, or not for this network.
 
     Where σ' jumps (ReLU), R, S, T and U do not exist, and P and Q do for one input only: automatic
-    differentiation takes σ'' as 0 and would miss its delta function.
+    differentiation takes σ'' as 0 and would miss its delta function. Where σ'' jumps (ELU) it
+    would miss that of σ''', which only R has.
     """
-    check_letters(tensors, LETTERS)
-    paired = [name for name in tensors if name not in ("Theta", "H1", "D")]
-    if paired and network.widths[-1] < 2:
+    check_letters(tensors, LETTERS if isinstance(network, MLP) else CHAIN_LETTERS)
+    single = ("Theta", "H1", "D", "K", "V", "G1")
+    paired = [name for name in tensors if name not in single]
+    if paired and network.outputs < 2:
         allowed = f"{', '.join(paired)} are read off two distinct outputs"
-        raise InvalidValueError("n_L of widths", network.widths[-1], allowed)
-    harmless = samples == 1 and network.activation.is_scale_invariant
+        raise InvalidValueError("number of outputs", network.outputs, allowed)
+    harmless = samples == 1 and all(s.is_scale_invariant for s in network.activations())
     if _SECOND.intersection(tensors) and not harmless:
         check_differentiable(network, 2, "P and Q by automatic differentiation")
     if _THIRD.intersection(tensors):
-        check_differentiable(network, 3, "the expansion in the step size behind the ddNTK")
+        order = 3 if "R" in tensors else 2
+        check_differentiable(network, order, "the expansion in the step size behind the ddNTK")

@@ -26,7 +26,7 @@ from dynagram.ensembles.initial._tangent_members import (
     largest_batch,
     parts_of,
 )
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 
 
@@ -38,7 +38,7 @@ class TangentSums:
     z_i;1 z_j;2 Ĥ_ij;34 is F_1324 and stands at `F[1, 3, 2, 4]`.
     """
 
-    network: MLP
+    network: Network
     x: Float[np.ndarray, "samples n_0"]
     tensors: tuple[str, ...]
     seed: int
@@ -97,8 +97,10 @@ class TangentSums:
         estimates: dict[str, Estimate] = {}
         if "H" in self._parts:
             estimates["Theta"] = _of_one_layer(sums.mean("H"), 1.0)
+        if {"K", "G1"}.intersection(self.tensors):
+            estimates["K"] = _of_one_layer(sums.mean("G"), 1.0)
         for name in self.tensors:
-            if name not in ("Theta", "H1"):
+            if name not in ("Theta", "H1", "K", "G1"):
                 over_n = sums.covariance(name) if name in FACTORS else sums.mean(name)
                 estimates[name] = _of_one_layer(over_n, n)
         return estimates
@@ -138,7 +140,7 @@ class _Row:
         return Estimate(value, error, row.count)
 
     def covariance(self, name: str) -> Estimate:
-        """D or A over n: the mean of the product less the product of the means, unbiased."""
+        """V, D or A over n: the mean of the product less the product of the means, unbiased."""
 
         def statistic(count: int, totals: tuple[np.ndarray, ...]) -> np.ndarray:
             row = self.moments.origin + totals[0] / count
@@ -177,7 +179,7 @@ def _rows(
 
 
 def _product(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What D or A is the covariance of: first ⊗ second, of distinct outputs for A."""
+    """What V, D or A is the covariance of: first ⊗ second, of distinct outputs for A."""
     if name != "A":
         return first[..., :, None] * second[..., None, :]
     every, n_L = first.sum(axis=-2), first.shape[-2]
@@ -186,11 +188,12 @@ def _product(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _places(
-    network: MLP, samples: int, tensors: Sequence[str]
+    network: Network, samples: int, tensors: Sequence[str]
 ) -> dict[str, tuple[slice, tuple[int, ...]]]:
     """Where in a member's row each part stands, and its shape, from a row of zeros."""
+    samples = samples * network.positions
     pairs = samples * (samples + 1) // 2
-    shapes = {"G": (pairs,), "H": (network.widths[-1], pairs)}
+    shapes = {"G": (pairs,), "H": (network.outputs, pairs)}
     zeros = {name: np.zeros((1, *shapes.get(name, [samples] * 4))) for name in parts_of(tensors)}
     rows = _rows(zeros, _reference(zeros), tensors)
     ends = np.cumsum([part[0].size for part in rows.values()]).tolist()

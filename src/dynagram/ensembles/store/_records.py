@@ -18,7 +18,14 @@ from dynagram.ensembles.store._zarr_files import Layout
 
 
 class DamagedChunkError(RunError):
-    """A chunk that was written is missing files or does not match its checksums."""
+    """A chunk that was written is missing files or does not match its checksums.
+
+    **Arguments:**
+
+    - `folder`: that of the run.
+    - `chunk`: its number.
+    - `what`: what is wrong with it.
+    """
 
     def __init__(self, folder: Path, chunk: int, what: str):
         self.chunk = chunk

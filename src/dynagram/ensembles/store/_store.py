@@ -66,7 +66,13 @@ _LARGEST_ENSEMBLE = 2**32 - 1
 
 
 class RunStore:
-    """A run on disk. Make one with `create` or `open`; write only inside `with store.locked()`."""
+    """A run on disk. Make one with `create` or `open`; write only inside `with store.locked()`.
+
+    **Arguments:**
+
+    - `folder`: where the run is.
+    - `spec`: its specification, in TOML.
+    """
 
     def __init__(self, folder: Path, spec: str):
         self.folder = folder

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -64,6 +65,17 @@ def minibatches(x: Array, y: Array, size: int) -> Stream:
         return order, Batch(x[chosen], y[chosen])
 
     return Stream(begin, take)
+
+
+def listed(x: Array, y: Array, chosen: tuple[tuple[int, ...], ...]) -> Stream:
+    """Given batches, taken in turn, the same for every member."""
+    rows = np.array(chosen, dtype=np.int32)
+
+    def take(state: Any, keys: Array, step: Array) -> tuple[Any, Batch]:
+        now = jnp.asarray(rows)[step % len(chosen)]
+        return state, Batch(*(_copied(array[now], keys.shape[0]) for array in (x, y)))
+
+    return Stream(lambda _: (), take)
 
 
 def fresh(function: DataFunction, dtype: Any) -> Stream:

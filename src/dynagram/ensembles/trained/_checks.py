@@ -10,34 +10,31 @@ import numpy as np
 from dynagram._trust import import_function
 from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
-from dynagram.ensembles.trained._observe import OUTPUTS, Observables, needs_inputs
+from dynagram.ensembles.trained._observe import OUTPUTS, TESTED, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Architecture, Layer, Params
+from dynagram.networks import MLP, Architecture, Chain, Layer, Network, Params
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
-from dynagram.training._losses import check_loss_targets
+from dynagram.training._losses import SQUARED, check_loss_targets
 
-_SQUARED = ("half-sum", "mean")
 _FEWEST_IN_PAIRS = 64
 
 
-def check_training(network: Architecture, how: Training) -> None:
+def check_training(network: Network, how: Training) -> None:
     """Whether this network can be trained so."""
+    network.with_fixed(how.fixed)
     check_differentiable(network, 1, "gradient descent")
-    depth = network.depth
-    if how.fixed and how.fixed[-1] > depth:
-        raise InvalidValueError("fixed", how.fixed[-1], f"the network has {depth} layers")
-    if len(how.fixed) == depth:
+    if len(how.fixed) == network.depth:
         raise InvalidValueError("fixed", how.fixed, "at least one layer must be trained")
     if how.reaches_the_end:
         _check_the_end(network, how)
 
 
-def _check_the_end(network: Architecture, how: Training) -> None:
+def _check_the_end(network: Network, how: Training) -> None:
     """Training without a length is asked only where it has an end, zero error."""
     length = "a time" if how.is_flow else "steps"
     for name, value, wrong in (
-        ("loss", how.loss, how.loss not in _SQUARED),
+        ("loss", how.loss, how.loss not in SQUARED),
         ("batch", how.batch, how.batch is not None),
         ("weight_decay", how.weight_decay, how.weight_decay > 0.0),
         ("stop", how.stop, bool(how.stop) and not how.is_discrete),
@@ -50,17 +47,16 @@ def _check_the_end(network: Architecture, how: Training) -> None:
             raise InvalidValueError("fixed", how.fixed, "the two leaps move every layer")
         if len(how.recorded) > 1:
             raise InvalidValueError("record", how.recorded, "two leaps have no moments but the end")
-        if not isinstance(network, MLP):
+        if not isinstance(network, MLP | Chain):
             allowed = "the second leap takes the frozen NTK of an MLP with an initialisation"
             raise InvalidTypeError("network", network, allowed)
 
 
-def check_data(network: Architecture, how: Training, data: object) -> None:
+def check_data(network: Network, how: Training, data: object) -> None:
     """Whether `data` is a training set, or a function of a key, that fits."""
     if isinstance(data, Data):
         data.check(network)
-        if how.batch is not None and how.batch > len(data.x):
-            raise InvalidValueError("batch", how.batch, f"there are {len(data.x)} samples")
+        check_batch_fits(how, len(data.x))
         check_loss_targets(how.loss, data.y)
         return
     function = data_function(data)
@@ -74,6 +70,14 @@ def check_data(network: Architecture, how: Training, data: object) -> None:
     check_data_function(function, network.input_size, network.output_size)
 
 
+def check_batch_fits(how: Training, samples: int) -> None:
+    """Whether a batch is not larger than the training set, and names samples of it."""
+    listed = how.batch if isinstance(how.batch, tuple) else ()
+    largest = max((sample + 1 for batch in listed for sample in batch), default=how.batch_size or 0)
+    if largest > samples:
+        raise InvalidValueError("batch", how.batch, f"there are {samples} samples")
+
+
 def data_function(data: object) -> DataFunction:
     """The function of a key that makes fresh data."""
     function: Any = import_function("data", data) if isinstance(data, str) else data
@@ -83,8 +87,13 @@ def data_function(data: object) -> DataFunction:
     return function  # pyright: ignore[reportReturnType]
 
 
-def check_parameters(network: Architecture, parameters: Any) -> Params | None:
+def check_parameters(network: Network, parameters: Any) -> Params | None:
     """Parameters of several members as NumPy arrays with the members first."""
+    if not isinstance(network, Architecture):
+        if parameters is not None:
+            allowed = "only an MLP starts from given layers"
+            raise InvalidValueError("parameters", "given", allowed)
+        return None
     if parameters is None:
         if not isinstance(network, MLP):
             allowed = "an architecture without an initialisation needs a Model or parameters"
@@ -128,18 +137,21 @@ def check_observables(
     for name, source in observables:
         if needs_inputs(source) and probe is None:
             raise InvalidValueError("test_x", None, f"{name} is measured on test inputs")
+        if source in TESTED and (not isinstance(data, Data) or data.test_y is None):
+            raise InvalidValueError("test_y", None, f"{name} needs test inputs with targets")
 
 
 def check_pairs(
-    network: Architecture, data: object, how: Training, **others: tuple[object, bool]
+    network: Network, data: object, how: Training, **others: tuple[object, bool]
 ) -> None:
     """Whether networks can be trained in pairs; `others` are (value, wrong) of further options."""
     for name, (value, wrong) in {
-        "network": (network, not isinstance(network, MLP)),
+        "network": (network, not isinstance(network, MLP | Chain) or network.positions > 1),
         "data": (data, not isinstance(data, Data) or not len(data.test_x)),
-        "loss": (how.loss, how.loss not in _SQUARED),
+        "loss": (how.loss, how.loss not in SQUARED),
         "algorithm": (how.name, how.is_discrete and not isinstance(how.algorithm, GradientDescent)),
         "batch": (how.batch, how.batch is not None),
+        "schedule": (how.schedule, bool(how.schedule)),
         "weight_decay": (how.weight_decay, how.weight_decay > 0.0),
         "fixed": (how.fixed, bool(how.fixed)),
         "stop": (how.stop, bool(how.stop)),
@@ -148,8 +160,8 @@ def check_pairs(
     }.items():
         if wrong:
             allowed = (
-                "pairs are compared with infinite width: an MLP on a Data with test inputs, a "
-                "squared error, all samples, gd, flow or two-step, float64, outputs only"
+                "pairs are compared with infinite width: an MLP or a Chain on a Data with test "
+                "inputs, a squared error, all samples, gd, flow or two-step, float64, outputs only"
             )
             raise InvalidValueError(name, value, allowed)
 

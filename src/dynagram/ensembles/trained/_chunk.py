@@ -24,7 +24,7 @@ from dynagram.ensembles.trained._program import (
 from dynagram.ensembles.trained._records import Limits, Result
 from dynagram.ensembles.trained._sums import no_sums, sums_of
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Params
+from dynagram.networks import Network, Params
 from dynagram.results._estimate import Moments
 from dynagram.training import Training
 
@@ -95,7 +95,6 @@ def pair_chunk(job: TrainingJob, first: int, size: int) -> Chunk:
 
     Pair p goes with the untrained networks kp, …, kp + k − 1 of the next seed, k = `job.kernels`.
     """
-    assert isinstance(job.network, MLP)
     shapes, (group, untrained_group) = shapes_of(job.pair_arrays), job.pair_groups
     trained = _compiled_trained(job.network, job.how, job.limits, group, shapes)
     frozen = _compiled_frozen(job.network, untrained_group, shapes)
@@ -145,7 +144,7 @@ def _collect(
 
 @functools.lru_cache(maxsize=16)
 def _compiled_trained(
-    network: MLP, how: Training, limits: Limits, size: int, shapes: Any
+    network: Network, how: Training, limits: Limits, size: int, shapes: Any
 ) -> PairProgram:
     """Statistics and largest errors of a group of pairs."""
 
@@ -156,7 +155,7 @@ def _compiled_trained(
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled_frozen(network: MLP, size: int, shapes: Any) -> PairProgram:
+def _compiled_frozen(network: Network, size: int, shapes: Any) -> PairProgram:
     """Statistics of a group of untrained networks, and no errors."""
 
     def statistics(params: Params, arrays: PairArrays) -> tuple[Array, Array]:
@@ -166,7 +165,7 @@ def _compiled_frozen(network: MLP, size: int, shapes: Any) -> PairProgram:
 
 
 def _compiled(
-    network: MLP,
+    network: Network,
     statistics: Callable[[Params, PairArrays], tuple[Array, Array]],
     size: int,
     shapes: Any,

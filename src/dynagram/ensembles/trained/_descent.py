@@ -9,6 +9,7 @@ still. The loop ends when no member is left. A loss that is not finite is noted 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +29,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result, largest_error
-from dynagram.networks import Architecture, Params
+from dynagram.networks import Network, Params
 from dynagram.training import GradientDescent, Optax, Training
 
 
@@ -42,7 +43,7 @@ class _State(NamedTuple):
 
 
 def descend(
-    network: Architecture,
+    network: Network,
     how: Training,
     limits: Limits,
     stream: Stream,
@@ -59,12 +60,12 @@ def descend(
     loss = loss_function(network, how.loss, how.fixed)
     gradient = jax.vmap(jax.value_and_grad(loss, has_aux=True))
     factors = trained_rates(network, how.fixed)
-    trained, kept = split(jax.vmap(packed)(params), how.fixed)
+    trained, kept = split(jax.vmap(partial(packed, network))(params), how.fixed)
     members = keys.shape[0]
     may_rest = bool(how.rules) or limits.tolerance is not None
 
     def whole(layers: Packed) -> Params:
-        return jax.vmap(unpacked)(joined(layers, kept, how.fixed))
+        return jax.vmap(partial(unpacked, network))(joined(layers, kept, how.fixed))
 
     def running(state: _State) -> Array:
         return (state.stopped < 0) & (state.failed < 0) & (state.arrived < 0)
@@ -99,6 +100,9 @@ def descend(
             decay = how.weight_decay
             slope = jax.tree.map(lambda g, theta: g + decay * theta, slope, state.trained)
         updates, memory = jax.vmap(optimiser.update)(slope, state.optimiser, state.trained)
+        if how.schedule:
+            now = jnp.asarray(np.array(how.schedule))[jnp.minimum(step, len(how.schedule) - 1)]
+            updates = jax.tree.map(lambda u: now.astype(u.dtype) * u, updates)
         layers = moved(state.trained, updates, factors)
         if may_rest:
             moving = active & (state.stopped < 0) & (state.failed < 0)

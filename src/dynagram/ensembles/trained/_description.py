@@ -12,7 +12,7 @@ from dynagram._trust import check_trusted
 from dynagram.data import Data
 from dynagram.ensembles.trained._observe import OUTPUTS
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, network_from_toml
+from dynagram.networks import MLP, Chain, network_from_toml
 from dynagram.training import Training
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _DIMS = {
 
 def to_toml(job: TrainingJob) -> str:
     """The tables [network], [training] and [ensemble]; functions must have a name."""
-    if not isinstance(job.network, MLP):
+    if not isinstance(job.network, MLP | Chain):
         allowed = "an architecture without an initialisation cannot be written: train it here"
         raise InvalidTypeError("network", job.network, allowed)
     for name, source in (*job.observables, ("data", job.data)):

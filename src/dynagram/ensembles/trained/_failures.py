@@ -18,7 +18,7 @@ from dynagram.networks import Architecture, Params
 from dynagram.observables.tangents._ntk import network_ntk
 from dynagram.results._failure import FailedMember
 from dynagram.training import GradientDescent
-from dynagram.training._losses import half_sum_factor
+from dynagram.training._losses import SQUARED, half_sum_factor
 
 if TYPE_CHECKING:
     from dynagram.ensembles.trained._job import TrainingJob
@@ -50,7 +50,7 @@ def _general(job: TrainingJob) -> str:
 def _cause(job: TrainingJob, member: int) -> str:
     how, data = job.how, job.data
     plain = isinstance(how.algorithm, GradientDescent) and how.batch is None and not how.fixed
-    if not plain or not isinstance(data, Data) or how.loss == "cross-entropy":
+    if not plain or not isinstance(data, Data) or how.loss not in SQUARED:
         return _general(job)
     if data.y.size > _LARGEST_KERNEL:
         return _general(job)

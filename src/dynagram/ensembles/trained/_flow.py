@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +30,7 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import Architecture, Params
+from dynagram.networks import Network, Params
 from dynagram.training import GradientFlow, Training
 
 # Relative and absolute tolerance that float32 can keep.
@@ -37,7 +38,7 @@ _FLOAT32 = (1e-4, 1e-6)
 
 
 def flow(
-    network: Architecture,
+    network: Network,
     how: Training,
     limits: Limits,
     batch: Batch,
@@ -46,14 +47,14 @@ def flow(
     arrays: Arrays,
 ) -> Result:
     """Move a group of members along the flow from `params`, members first; traceable."""
-    trained, kept = split(jax.vmap(packed)(params), how.fixed)
+    trained, kept = split(jax.vmap(partial(packed, network))(params), how.fixed)
     loss = loss_function(network, how.loss, how.fixed)
     slope_of = jax.grad(loss, has_aux=True)
     factors = trained_rates(network, how.fixed)
 
     def member(start: Packed, resting: Packed, x: Array, y: Array) -> tuple[Any, ...]:
         def see(layers: Packed) -> dict[str, Array]:
-            whole = unpacked(joined(layers, resting, how.fixed))
+            whole = unpacked(network, joined(layers, resting, how.fixed))
             group = jax.tree.map(lambda a: a[None], (whole, Batch(x, y)))
             return jax.tree.map(lambda a: a[0], observe(*group))
 
@@ -75,7 +76,7 @@ def flow(
         return _solve(how, limits, velocity, see, error, start)
 
     seen, final, stopped, failed, error = jax.vmap(member)(trained, kept, *batch)
-    whole = jax.vmap(lambda layers, resting: unpacked(joined(layers, resting, how.fixed)))
+    whole = jax.vmap(lambda layers, resting: unpacked(network, joined(layers, resting, how.fixed)))
     return Result(seen, stopped, failed, error, whole(final, kept))
 
 

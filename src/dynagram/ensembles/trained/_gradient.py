@@ -15,20 +15,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.networks import Architecture, Layer, Params
+from dynagram.networks import Architecture, Layer, Network
 from dynagram.training import loss_value
 
-# One (b, V) per layer: all of them, or those that are trained.
-Packed = tuple[tuple[Array, Array], ...]
+# One (b, V) per layer, or the parameters of a block: all of them, or those that are trained.
+Packed = tuple[Any, ...]
 
 
-def packed(params: Params) -> Packed:
-    """Layers (b, W) as (b, Wᵀ)."""
+def packed(network: Network, params: Any) -> Packed:
+    """Layers (b, W) of an MLP as (b, Wᵀ); the parameters of other networks as they are."""
+    if not isinstance(network, Architecture):
+        return params
     return tuple((layer.b, layer.W.T) for layer in params)
 
 
-def unpacked(layers: Packed) -> Params:
+def unpacked(network: Network, layers: Packed) -> Any:
     """The inverse of `packed`."""
+    if not isinstance(network, Architecture):
+        return layers
     return tuple(Layer(b, V.T) for b, V in layers)
 
 
@@ -50,10 +54,10 @@ def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]
 affine.defvjp(_forward, _backward)
 
 
-def outputs(
-    network: Architecture, layers: Packed, x: Float[Array, "N n_0"]
-) -> Float[Array, "N n_L"]:
+def outputs(network: Network, layers: Packed, x: Float[Array, "N n_0"]) -> Float[Array, "N n_L"]:
     """z^(L), as `network.apply` gives it; its gradient is fast, its forward derivative missing."""
+    if not isinstance(network, Architecture):
+        return network.apply(layers, x)
     signal, z = x, x
     for index, ((b, V), skip) in enumerate(zip(layers, network.skip_of_layers, strict=True)):
         below, z = z, affine(signal, b, V)
@@ -79,7 +83,7 @@ def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
 
 
 def loss_function(
-    network: Architecture, loss: str, fixed: tuple[int, ...]
+    network: Network, loss: str, fixed: tuple[int, ...]
 ) -> Callable[[Packed, Packed, Array, Array], tuple[Array, Array]]:
     """(trained layers, fixed layers, x, y) → loss, and the outputs it is that of."""
 
@@ -90,21 +94,12 @@ def loss_function(
     return value
 
 
-def rates(network: Architecture) -> tuple[tuple[float, float], ...]:
-    """(λ_b, λ_W/n_{ℓ-1}) of every layer (8.6)."""
-    by_layer = zip(network.lambda_b, network.lambda_W, network.widths[:-1], strict=True)
-    return tuple((lambda_b, lambda_W / n) for lambda_b, lambda_W, n in by_layer)
-
-
-def trained_rates(network: Architecture, fixed: tuple[int, ...]) -> tuple[tuple[float, float], ...]:
-    """The `rates` of the layers that are not in `fixed`."""
-    numbered = enumerate(rates(network), start=1)
+def trained_rates(network: Network, fixed: tuple[int, ...]) -> tuple[Any, ...]:
+    """The learning rates (8.6) of the layers that are not in `fixed`."""
+    numbered = enumerate(network.rates(), start=1)
     return tuple(pair for number, pair in numbered if number not in fixed)
 
 
-def moved(layers: Packed, updates: Any, factors: tuple[tuple[float, float], ...]) -> Packed:
+def moved(layers: Packed, updates: Any, factors: tuple[Any, ...]) -> Packed:
     """θ + λ·update, leaf by leaf; a Python factor keeps the precision of the leaf."""
-    return tuple(
-        (b + rate_b * step_b, V + rate_V * step_V)
-        for (b, V), (step_b, step_V), (rate_b, rate_V) in zip(layers, updates, factors, strict=True)
-    )
+    return jax.tree.map(lambda theta, step, rate: theta + rate * step, layers, updates, factors)

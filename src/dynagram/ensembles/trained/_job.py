@@ -23,6 +23,7 @@ from dynagram.ensembles.trained import _groups as groups
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._chunk import member_chunk, pair_chunk
 from dynagram.ensembles.trained._observe import (
+    TESTED,
     Observables,
     ObservablesLike,
     checked_observables,
@@ -35,11 +36,12 @@ from dynagram.ensembles.trained._records import Arrays, Leap, Limits
 from dynagram.ensembles.trained._result import outputs_of
 from dynagram.ensembles.trained._sums import covariance_estimate, mean_estimate
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Architecture, Params
+from dynagram.networks import Architecture, Network, Params
 from dynagram.networks._checks import checked_integer, checked_number
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training, TwoStep
+from dynagram.training._losses import SQUARED
 
 if TYPE_CHECKING:
     from dynagram.ensembles.engine._outcome import Outcome
@@ -82,7 +84,7 @@ class TrainingJob:
 
     kind: ClassVar[str] = "training"
 
-    network: Architecture
+    network: Network
     data: Data | str | DataFunction
     how: Training
     seed: int
@@ -100,7 +102,7 @@ class TrainingJob:
 
     def __init__(
         self,
-        network: Architecture,
+        network: Network,
         data: Problem,
         how: Training,
         *,
@@ -133,6 +135,9 @@ class TrainingJob:
         store("observables", self._checked_observables(observables))
         store("parameters", checks.check_parameters(network, parameters))
         store("keep_members", keep_members)
+        if keep_parameters and not isinstance(network, Architecture):
+            allowed = "only the layers of an MLP are kept: record a function of the parameters"
+            raise InvalidValueError("keep_parameters", keep_parameters, allowed)
         store("keep_parameters", keep_parameters)
         store("covariances", tuple(covariances))
         store("kernels", checked_integer("kernels", kernels, 1))
@@ -185,7 +190,7 @@ class TrainingJob:
     def samples(self) -> int:
         """Samples that one step sees."""
         if isinstance(self.data, Data):
-            return self.how.batch or len(self.data.x)
+            return self.how.batch_size or len(self.data.x)
         return check_data_function(
             checks.data_function(self.data), self.network.input_size, self.network.output_size
         )
@@ -232,17 +237,18 @@ class TrainingJob:
         if not isinstance(self.data, Data):
             return arrays
         arrays, merged = arrays._replace(x=self.data.x, y=self.data.y), self.data.merged
-        if isinstance(self.how.algorithm, TwoStep) and isinstance(self.network, MLP):
+        if any(source in TESTED for _, source in self.observables):
+            arrays = arrays._replace(test_y=self.data.test_y)
+        if isinstance(self.how.algorithm, TwoStep):
             kernel = frozen_ntk(self.network, merged.x)
             return arrays._replace(leap=Leap(merged.x, merged.y, kernel))
-        if self.how.loss == "cross-entropy" or self.how.batch is not None:
+        if self.how.loss not in SQUARED or self.how.batch is not None:
             return arrays
         return arrays._replace(goals=merged.y[merged.place])
 
     @functools.cached_property
     def infinite(self) -> InfiniteWidth:
         """Infinite width, which pairs are compared with."""
-        assert isinstance(self.network, MLP)
         assert isinstance(self.data, Data)
         return infinite_width(self.network, self.data, self.how, self.tolerance)
 
@@ -289,7 +295,7 @@ class TrainingJob:
     def _group_size(self, networks: int, samples: int, chunk: int) -> int:
         numbers = networks * self.network.number_of_parameters
         itemsize = np.dtype(self.how.dtype).itemsize
-        return groups.group_size(numbers, samples, sum(self.network.widths), itemsize, chunk)
+        return groups.group_size(numbers, samples, self.network.neurons, itemsize, chunk)
 
     def _default_chunk(self) -> int:
         parameters = self.network.number_of_parameters
@@ -307,7 +313,6 @@ class TrainingJob:
     def initial(self, first: int, size: int) -> Params:
         """Parameters of the members `first`, … before training, in float64, members first."""
         if self.parameters is None:
-            assert isinstance(self.network, MLP)
             return drawn_parameters(self.network, self.seed, first, size)
         # One set serves all members. A group may reach beyond the last; it repeats that one.
         last = self.parameters[0].b.shape[0] - 1

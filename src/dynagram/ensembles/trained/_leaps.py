@@ -12,14 +12,13 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from dynagram.ensembles.trained._batches import Batch
-from dynagram.ensembles.trained._gradient import rates
 from dynagram.ensembles.trained._records import Arrays, Observe, Result
-from dynagram.networks import Architecture, Layer, Params
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import Network, Params
+from dynagram.observables.tangents._ntk import any_ntk
 
 
 def leap(
-    network: Architecture, batch: Batch, observe: Observe, params: Params, arrays: Arrays
+    network: Network, batch: Batch, observe: Observe, params: Params, arrays: Arrays
 ) -> Result:
     """Move a group of members from `params`, members first, in two steps; traceable."""
     assert arrays.leap is not None
@@ -30,13 +29,12 @@ def leap(
         """θ − λ Jᵀ error(z)."""
         z, back = jax.vjp(lambda p: network.apply(p, x), layers)
         way = back(error(z))[0]
-        return tuple(
-            Layer(layer.b - rate_b * d.b, layer.W - rate_W * d.W)
-            for layer, d, (rate_b, rate_W) in zip(layers, way, rates(network), strict=True)
-        )
+        leaves, tree = jax.tree.flatten(layers)
+        moves = zip(leaves, jax.tree.leaves(way), jax.tree.leaves(network.rates()), strict=True)
+        return tree.unflatten([theta - rate * d for theta, d, rate in moves])
 
     def member(layers: Params) -> tuple[Params, Array]:
-        H = network_ntk(network, layers, x).transpose(0, 2, 1, 3).reshape(samples * outputs, -1)
+        H = any_ntk(network, layers, x).transpose(0, 2, 1, 3).reshape(samples * outputs, -1)
         layers = pull(
             layers, lambda z: jnp.linalg.solve(H, (z - y).reshape(-1)).reshape(samples, outputs)
         )

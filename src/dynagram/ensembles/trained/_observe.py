@@ -12,11 +12,15 @@ from jaxtyping import Array, Float
 from dynagram._trust import import_function
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Architecture, Params
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import Architecture, Network, Params
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.training import Training, loss_value
 
-BUILT_IN = ("loss", "outputs", "all_outputs", "norms", "ntk")
+BUILT_IN = (
+    "loss", "outputs", "all_outputs", "norms", "ntk", "test_loss", "accuracy", "test_accuracy",
+)  # fmt: skip
+# Of the test inputs with their targets.
+TESTED = ("test_loss", "test_accuracy")
 # The outputs of test inputs, and of training and test inputs.
 OUTPUTS = ("outputs", "all_outputs")
 # Names of arrays that a run holds besides the observables.
@@ -79,7 +83,7 @@ def hashable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def needs_inputs(source: str | Observable) -> bool:
     """Whether the observable is measured on test inputs."""
-    return source not in ("loss", "norms")
+    return source not in ("loss", "accuracy", "norms")
 
 
 def outputs_name(observables: Observables) -> str | None:
@@ -88,25 +92,43 @@ def outputs_name(observables: Observables) -> str | None:
 
 
 def measured(
-    network: Architecture, how: Training, source: str | Observable
+    network: Network, how: Training, source: str | Observable
 ) -> Callable[[Params, Arrays, Array, Array], Array]:
     """(params, arrays, x, y) → the observable of one member; `x`, `y` are for the loss."""
 
     def measure(params: Params, arrays: Arrays, x: Array, y: Array) -> Array:
-        if source == "loss":
+        if source in TESTED:
+            x, y = arrays.probe, arrays.test_y
+        if source in ("loss", "test_loss"):
             return loss_value(how.loss, network.apply(params, x), y)
+        if source in ("accuracy", "test_accuracy"):
+            return fraction_right(network.apply(params, x), y)
         if source in OUTPUTS:
             return network.apply(params, arrays.asked)
         if source == "norms":
+            if not isinstance(network, Architecture):
+                allowed = "norms are those of the layers of an MLP; pass a function instead"
+                raise InvalidValueError("observables", source, allowed)
             return norms(params)
         if source == "ntk":
-            return network_ntk(network, params, arrays.probe)
+            return any_ntk(network, params, arrays.probe)
         function: Any = source
         if isinstance(source, str):
             function = import_function("observables", source)
         return jnp.asarray(function(params, arrays.probe)).astype(how.dtype)
 
     return measure
+
+
+def fraction_right(z: Float[Array, "N n_L"], y: Float[Array, "N n_L"]) -> Float[Array, ""]:
+    """The fraction of samples whose largest output is that of the target; its sign, of one output.
+
+    >>> float(fraction_right(jnp.array([[1.0, 2.0], [3.0, 0.0]]), jnp.array([[0.0, 1.0]] * 2)))
+    0.5
+    """
+    if z.shape[1] == 1:
+        return jnp.mean((z[:, 0] > 0.0) == (y[:, 0] > 0.0), dtype=z.dtype)
+    return jnp.mean(jnp.argmax(z, axis=1) == jnp.argmax(y, axis=1), dtype=z.dtype)
 
 
 def norms(params: Params) -> Float[Array, "layer 2"]:

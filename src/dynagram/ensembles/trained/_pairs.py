@@ -24,8 +24,8 @@ from dynagram.ensembles._reference import InfiniteWidth
 from dynagram.ensembles.trained import _batches as batches
 from dynagram.ensembles.trained._program import train_group
 from dynagram.ensembles.trained._records import Arrays, Limits
-from dynagram.networks import MLP, Layer, Params
-from dynagram.observables.tangents._ntk import network_ntk
+from dynagram.networks import MLP, Network, Params
+from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.training import Training
 
@@ -52,15 +52,14 @@ class PairArrays(NamedTuple):
 
 
 def trained_pairs(
-    network: MLP, how: Training, limits: Limits, params: Params, arrays: PairArrays
+    network: Network, how: Training, limits: Limits, params: Params, arrays: PairArrays
 ) -> tuple[Array, Array]:
     """The statistics of trained outputs less those with a frozen NTK, and the largest error.
 
     Of every pair of a group, whose first networks are `params`: rows (pair, moment, statistic).
     """
-    size = params[0].b.shape[0]
-    last = params[-1]
-    reverse = (*params[:-1], Layer(-last.b, -last.W))
+    size = jax.tree.leaves(params)[0].shape[0]
+    reverse = (*params[:-1], jax.tree.map(jnp.negative, params[-1]))
     both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), params, reverse)
 
     def observe(group: Params, _: batches.Batch) -> dict[str, Array]:
@@ -88,21 +87,22 @@ def trained_pairs(
     return jax.vmap(one)(params, *ends), jnp.max(result.error.reshape(2, size), axis=0)
 
 
-def frozen_pairs(network: MLP, params: Params, arrays: PairArrays) -> Array:
+def frozen_pairs(network: Network, params: Params, arrays: PairArrays) -> Array:
     """The statistics of pairs with a frozen NTK; E[ζζ'] given the hidden layers is (D8.2)."""
 
     def one(layers: Params) -> Array:
-        fields = network.preactivations(layers, arrays.inputs)
-        signal = network.activation(fields[-2]) if network.depth > 1 else arrays.inputs
-        metric = network.C_b[-1] + network.C_W[-1] / signal.shape[1] * (signal @ signal.T)
+        outputs = network.apply(layers, arrays.inputs)
+        metric = network.output_metric(layers, arrays.inputs)
         shift = _turned_shift(network, layers, arrays)
 
         def at(bracket: Array, slopes: Array) -> Array:
             spread = bracket @ metric @ bracket.T
             same = jnp.einsum("ts,ij->tisj", spread, jnp.eye(arrays.targets.shape[1]))
-            zeta = bracket @ fields[-1]
-            row = _statistics(zeta, _changes(shift, slopes, fields[-1], arrays))
-            if network.depth == 2:  # the mean NTK is Θ at every width (8.63)
+            zeta = bracket @ outputs
+            row = _statistics(zeta, _changes(shift, slopes, outputs, arrays))
+            if (
+                isinstance(network, MLP) and network.depth == 2
+            ):  # the mean NTK is Θ at every width (8.63)
                 row = row.at[: zeta.size].set(0.0)
             return row.at[zeta.size :].add(same.reshape(-1))
 
@@ -111,11 +111,13 @@ def frozen_pairs(network: MLP, params: Params, arrays: PairArrays) -> Array:
     return jax.vmap(one)(params)
 
 
-def _turned_shift(network: MLP, params: Params, arrays: PairArrays) -> Float[Array, "row c i j"]:
+def _turned_shift(
+    network: Network, params: Params, arrays: PairArrays
+) -> Float[Array, "row c i j"]:
     """Ĥ − Θ of all samples with training ones, turned into the training frame."""
     n, outputs = arrays.targets.shape
     mean = jnp.einsum("ab,ij->abij", arrays.kernel, jnp.eye(outputs))
-    shift = network_ntk(network, params, arrays.inputs)[:, :n] - mean
+    shift = any_ntk(network, params, arrays.inputs)[:, :n] - mean
     return jnp.einsum("ra,abij,cb->rcij", arrays.rows, shift, arrays.rows[:n, :n])
 
 

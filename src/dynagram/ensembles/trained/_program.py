@@ -18,7 +18,7 @@ from dynagram.ensembles.trained._flow import flow
 from dynagram.ensembles.trained._leaps import leap
 from dynagram.ensembles.trained._observe import Observables, measured
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import MLP, Architecture, Layer, Params
+from dynagram.networks import MLP, Architecture, Layer, Network, Params
 from dynagram.training import Training
 
 # Members have smaller numbers: folding in this one gives the keys of the data.
@@ -29,14 +29,16 @@ _DRAWN_MEMBERS = 32
 _DRAWN_NUMBERS = 2**16
 
 
-def drawn_parameters(network: MLP, seed: int, first: int, size: int) -> Params:
+def drawn_parameters(network: Network, seed: int, first: int, size: int) -> Params:
     """Initial parameters of the members `first`, … in float64, the same in both precisions.
 
     They are the members of every other ensemble of this network and seed.
     """
     block = int(np.clip(_DRAWN_NUMBERS // network.number_of_parameters, 1, _DRAWN_MEMBERS))
     # Networks that differ in what a draw does not depend on share the program.
-    drawing = MLP(network.widths, "linear", network.C_b, network.C_W)
+    drawing = network
+    if isinstance(network, MLP):
+        drawing = MLP(network.widths, "linear", network.C_b, network.C_W)
     numbers = range(first // block, -(-(first + size) // block))
     blocks = [_drawn_block(drawing, seed, number, block) for number in numbers]
     skipped = first % block
@@ -50,7 +52,7 @@ def drawn_keys(seed: int, first: int, size: int) -> Array:
 
 @functools.lru_cache(maxsize=16)
 def compiled_program(
-    network: Architecture,
+    network: Network,
     how: Training,
     limits: Limits,
     observables: Observables,
@@ -82,7 +84,7 @@ def abstract(shapes: Any, dtype: str) -> Any:
 
 
 def group_program(
-    network: Architecture,
+    network: Network,
     how: Training,
     limits: Limits,
     observables: Observables,
@@ -104,9 +106,10 @@ def group_program(
             }
 
         if data is not None:
-            stream = batches.fresh(data, params[0].b.dtype)
+            stream = batches.fresh(data, jax.tree.leaves(params)[0].dtype)
         elif how.batch is not None:
-            stream = batches.minibatches(arrays.x, arrays.y, how.batch)
+            make = batches.listed if isinstance(how.batch, tuple) else batches.minibatches
+            stream = make(arrays.x, arrays.y, how.batch)  # pyright: ignore[reportArgumentType]
         else:
             stream = batches.whole(arrays.x, arrays.y, keys.shape[0])
         return train_group(network, how, limits, stream, observe, params, keys, arrays)
@@ -115,7 +118,7 @@ def group_program(
 
 
 def train_group(
-    network: Architecture,
+    network: Network,
     how: Training,
     limits: Limits,
     stream: batches.Stream,
@@ -134,13 +137,14 @@ def train_group(
 
 
 def observed_shapes(
-    network: Architecture, how: Training, observables: Observables, arrays: Arrays
+    network: Network, how: Training, observables: Observables, arrays: Arrays
 ) -> dict[str, tuple[int, ...]]:
     """Shapes of the observables of one member at one moment, without computing them."""
     dtype = how.dtype
     with jax.enable_x64(dtype == "float64"):
         params = abstract_params(network, dtype, ())
-        x, y = (jax.ShapeDtypeStruct((1, network.widths[end]), dtype) for end in (0, -1))
+        sizes = (network.input_size, network.output_size)
+        x, y = (jax.ShapeDtypeStruct((1, size), dtype) for size in sizes)
         shared = abstract(shapes_of(arrays), dtype)
         return {
             name: jax.eval_shape(measured(network, how, source), params, shared, x, y).shape
@@ -148,8 +152,11 @@ def observed_shapes(
         }
 
 
-def abstract_params(network: Architecture, dtype: str, members: tuple[int, ...]) -> Any:
+def abstract_params(network: Network, dtype: str, members: tuple[int, ...]) -> Any:
     """The parameters of a group without their numbers."""
+    if not isinstance(network, Architecture):
+        one = jax.eval_shape(lambda key: network.draw(key, dtype), jax.random.key(0))
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((*members, *a.shape), dtype), one)
     sizes = zip(network.widths[:-1], network.widths[1:], strict=True)
     return tuple(
         Layer(*(jax.ShapeDtypeStruct((*members, *shape), dtype) for shape in shapes))  # pyright: ignore
@@ -164,7 +171,7 @@ def member_numbers(first: int, size: int) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def _drawn_block(network: MLP, seed: int, number: int, size: int) -> Params:
+def _drawn_block(network: Network, seed: int, number: int, size: int) -> Params:
     """The members number·size, … of which there are `size`."""
     with jax.enable_x64(True):
         drawn = _draw(network, np.uint32(seed), member_numbers(number * size, size))
@@ -172,7 +179,7 @@ def _drawn_block(network: MLP, seed: int, number: int, size: int) -> Params:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _draw(network: MLP, seed: Array, numbers: Array) -> Params:
+def _draw(network: Network, seed: Array, numbers: Array) -> Params:
     key = jax.random.key(seed)
     return jax.vmap(lambda m: network.draw(jax.random.fold_in(key, m), dtype=jnp.float64))(numbers)
 

@@ -37,7 +37,8 @@ class Leap(NamedTuple):
 class Arrays(NamedTuple):
     """Arrays that all members share, None where there are none.
 
-    The training set `x`, `y`; `probe`, the inputs of observables; `asked`, those of the outputs;
+    The training set `x`, `y`; `probe`, the inputs of observables; `test_y`, their targets where
+    they are test inputs that have some; `asked`, the inputs of the outputs;
     `goals`, for a squared error of all samples the targets that can be reached, which are the means
     where equal inputs have several.
     """
@@ -47,6 +48,7 @@ class Arrays(NamedTuple):
     probe: Any = None
     asked: Any = None
     goals: Any = None
+    test_y: Any = None
     leap: Leap | None = None
 
 

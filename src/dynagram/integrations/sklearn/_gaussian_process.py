@@ -19,12 +19,16 @@ from dynagram.training import Posterior
 class NetworkProcessRegressor(Regressor):
     """Bayesian regression with an MLP: no training, every network at once (6.64), (6.66), (6.81).
 
-    Parameters: `activation`, `depth` (the number L of weight layers), `C_b`, `C_W`, `skip` as in
-    `MLP`; `noise`, the variance of the observation noise, and `jitter`, a fraction of the mean
-    variance added to the training kernel and reported. `width` None is infinite width; a number
-    takes the order 1/n of hidden layers of that width into account (without skips), at a cost of N⁴
-    for N training and test samples. Inputs should be scaled so that (1/n_0) Σ x² is of order one;
-    targets are centred.
+    Inputs should be scaled so that (1/n_0) Σ x² is of order one; targets are centred.
+
+    **Arguments:**
+
+    - `activation`, `C_b`, `C_W`, `skip`: as in `MLP`.
+    - `depth`: the number L of weight layers.
+    - `noise`: the variance of the observation noise.
+    - `jitter`: a fraction of the mean variance, added to the training kernel and reported.
+    - `width`: None for infinite width; a number takes the order 1/n of hidden layers of that width
+        into account (without skips), at a cost of N⁴ for N training and test samples.
 
     Fitted: `network_`, `X_fit_`, `y_fit_`, `y_mean_`, and `log_evidence_` of the centred targets.
 

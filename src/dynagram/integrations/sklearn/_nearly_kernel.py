@@ -20,12 +20,16 @@ _NUMBERS_AT_ONCE = 2**23
 class NearlyKernelRegressor(Regressor):
     """Kernel regression whose features learn: z = Wφ + (ε/2) WWψ, trained to first order in ε.
 
-    Parameters: `kernel`, a name known to `sklearn.metrics.pairwise.pairwise_kernels` ("rbf",
-    "linear", "poly", "laplacian", …) with `gamma` and `kernel_params`, or a function of two arrays
-    of samples giving their kernel matrix. `meta_kernel`, "product" for μ_012 = ε k_01 k_02
-    (ψ_ij = φ_iφ_j), or a function of three arrays of samples giving φ_1ψ_0φ_2 as (N_0, N_1, N_2).
-    `epsilon`, the strength of the meta features; 0 is kernel regression. `solution`,
-    `regularisation` (added to the diagonal of the kernel) and `eta` as in `fit_nearly_kernel`.
+    **Arguments:**
+
+    - `kernel`: a name known to `sklearn.metrics.pairwise.pairwise_kernels` ("rbf", "linear",
+        "poly", "laplacian", …), or a function of two arrays of samples giving their kernel matrix.
+    - `gamma`, `kernel_params`: of a named kernel.
+    - `meta_kernel`: "product" for μ_012 = ε k_01 k_02 (ψ_ij = φ_iφ_j), or a function of three
+        arrays of samples giving φ_1ψ_0φ_2 as (N_0, N_1, N_2).
+    - `epsilon`: the strength of the meta features; 0 is kernel regression.
+    - `solution`, `eta`: as in `fit_nearly_kernel`.
+    - `regularisation`: added to the diagonal of the kernel.
 
     Fitted: `X_fit_`, `fit_` (a `NearlyKernelFit`, with `minimum_norm` set when the kernel is
     singular) and `nonlinearity_`, the largest quadratic term on the training samples over the

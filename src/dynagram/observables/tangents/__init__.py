@@ -11,6 +11,7 @@ from dynagram.observables.tangents._ddntk import (
 from dynagram.observables.tangents._dntk import dntk, function_dntk
 from dynagram.observables.tangents._ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
 from dynagram.observables.tangents._signals import Gradients, Signals, gradients, signals
+from dynagram.observables.tangents._weight_decay import weight_decay_drift
 
 __all__ = [
     "DDNTK",
@@ -29,4 +30,5 @@ __all__ = [
     "ntk_terms",
     "output_pairs",
     "signals",
+    "weight_decay_drift",
 ]

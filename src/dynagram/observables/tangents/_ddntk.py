@@ -106,7 +106,9 @@ def ddntk(model: Model, x: ArrayLike) -> DDNTK:
 def ddntk_patterns(model: Model, x: ArrayLike) -> DDNTKPatterns:
     """The entries of the ddNTKs whose means are R, S, T and U over n_{L-1} (∞.11), (∞.12).
 
-    **Arguments:** as for `ddntk`.
+    **Arguments:**
+
+    - `model`, `x`: as for `ddntk`.
 
     **Returns:** `DDNTKPatterns`. Cost per layer: N³ n_L² n_ℓ n_{ℓ-1} and N⁴ n_L² n_ℓ.
 
@@ -116,13 +118,16 @@ def ddntk_patterns(model: Model, x: ArrayLike) -> DDNTKPatterns:
     >>> bool(jnp.allclose(patterns.second_ijji[..., 0], whole.second[..., 0, 1, 1, 0]))
     True
     """
+    _check(model.network)
     return network_ddntk_patterns(model.network, model.params, x)
 
 
 def function_ddntk(function: Function, params: Any, x: Any, rates: Any = 1.0) -> DDNTK:
     """Both ddNTKs of any JAX function f(params, x) → (N, outputs), which must be smooth.
 
-    **Arguments:** as for `function_ntk`.
+    **Arguments:**
+
+    - `function`, `params`, `x`, `rates`: as for `function_ntk`.
 
     **Returns:** `DDNTK`. All N·outputs directions λ∇z are held in memory; along sets of them
     nested jvps give all z_0 or z_1 at once. Cost: (N·outputs)³ passes over the batch.
@@ -170,8 +175,7 @@ def network_ddntk(network: Architecture, params: Params, x: ArrayLike) -> DDNTK:
 
 
 def network_ddntk_patterns(network: Architecture, params: Params, x: ArrayLike) -> DDNTKPatterns:
-    """`ddntk_patterns` of one member, traceable."""
-    _check(network)
+    """`ddntk_patterns` of one member, traceable; where σ'' jumps only its second ones count."""
     return _ddntk_patterns(network, params, x)
 
 

@@ -63,7 +63,9 @@ def function_dntk(
 ) -> Float[Array, "N N N outputs outputs outputs"]:
     """The dNTK of any JAX function f(params, x) → (N, outputs).
 
-    **Arguments:** as for `function_ntk`.
+    **Arguments:**
+
+    - `function`, `params`, `x`, `rates`: as for `function_ntk`.
 
     **Returns:** [a0, a1, a2, i0, i1, i2]. All N·outputs directions λ∇z are held in memory; along
     each pair of them two nested jvps give all z_0 at once. Cost: (N·outputs)² passes over the

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Model, Params
+from dynagram.networks import Architecture, Model, Network, Params
 from dynagram.networks._model import takes_model
 from dynagram.observables.tangents._signals import (
     Gradients,
@@ -139,6 +139,17 @@ def function_ntk(
 
 
 # --- for use inside jit and vmap ---------------------------------------------------------------
+
+
+def any_ntk(network: Network, params: Any, x: ArrayLike) -> Float[Array, "N N outputs outputs"]:
+    """The NTK of one member of any architecture, traceable; rows are (sample, position)."""
+    if isinstance(network, Architecture):
+        return network_ntk(network, params, x)
+
+    def rows(values: Any, inputs: ArrayLike) -> Array:
+        return network.apply(values, inputs).reshape(-1, network.outputs)
+
+    return function_ntk(rows, params, x, network.rates())
 
 
 def network_ntk(network: Architecture, params: Params, x: ArrayLike) -> Float[Array, "N N n_L n_L"]:

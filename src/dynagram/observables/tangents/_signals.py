@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Model, Params
+from dynagram.networks import Architecture, Model, Network, Params
 from dynagram.networks._model import takes_model
 
 
@@ -105,19 +105,19 @@ def gradients(model: Model, x: ArrayLike) -> Gradients:
 # --- for use inside jit and vmap ---------------------------------------------------------------
 
 
-def check_differentiable(network: Architecture, order: int, what: str) -> None:
+def check_differentiable(network: Network, order: int, what: str) -> None:
     """Refuse a σ one of whose derivatives below `order` jumps: σ^(order) then holds a delta.
 
     >>> from dynagram.networks import MLP
     >>> check_differentiable(MLP([2, 3, 1], "relu", C_b=0, C_W=2), 1, "the NTK")
     """
-    sigma = network.activation
-    for kink in sigma.kinks:
-        for lower, jump in enumerate(kink.jumps[:order]):
-            if jump != 0.0:
-                primes = "'" * lower
-                reason = f"{what} does not exist: σ{primes} jumps at z = {kink.location:g}"
-                raise InvalidValueError("activation", sigma.name, reason)
+    for sigma in network.activations():
+        for kink in sigma.kinks:
+            for lower, jump in enumerate(kink.jumps[:order]):
+                if jump != 0.0:
+                    primes = "'" * lower
+                    reason = f"{what} does not exist: σ{primes} jumps at z = {kink.location:g}"
+                    raise InvalidValueError("activation", sigma.name, reason)
 
 
 def network_gradients(

@@ -50,7 +50,9 @@ from dynagram.theory.criticality._point import (
 )
 from dynagram.theory.criticality._points import (
     critical_initialisation,
+    critical_line,
     critical_points,
+    line_through,
 )
 from dynagram.theory.criticality._rates import (
     DepthScaledRates,
@@ -58,6 +60,7 @@ from dynagram.theory.criticality._rates import (
     depth_scaled_rates,
     ntk_shares,
 )
+from dynagram.theory.criticality._robustness_laws import robustness_laws
 from dynagram.theory.criticality._susceptibilities import (
     curvature_average,
     mean_square,
@@ -119,6 +122,7 @@ __all__ = [
     "angle_ntk",
     "correlation_length",
     "critical_initialisation",
+    "critical_line",
     "critical_points",
     "criticality_curves",
     "crossover_depth",
@@ -131,6 +135,7 @@ __all__ = [
     "from_gamma",
     "gamma_ntk",
     "kernel_law",
+    "line_through",
     "mean_square",
     "metric_law",
     "metric_source",
@@ -146,6 +151,7 @@ __all__ = [
     "phase",
     "ratio_laws",
     "renormalised_weight_variance",
+    "robustness_laws",
     "scale_invariant_tangents",
     "semi_critical_law",
     "separation_vertex",

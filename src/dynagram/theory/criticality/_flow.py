@@ -20,7 +20,7 @@ from dynagram._precision import float64
 from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._one_input import power_average, slopes
-from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, UNDERFLOW, standard_nodes
+from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, UNDERFLOW, shares_nodes, standard_nodes
 
 # Beyond this the rule for a smooth σ needs a million nodes, and the flow has exploded anyway.
 LARGEST_KERNEL = 1e8
@@ -69,7 +69,7 @@ def kernel_flow(
     >>> K[:, 0].round(12)
     array([1.        , 0.39429449, 0.23645041])
     """
-    if slopes(sigma) is not None or any(kink.location != 0.0 for kink in sigma.kinks):
+    if slopes(sigma) is not None or not shares_nodes(sigma):
         return _layer_by_layer(sigma, K1, C_b, C_W)
     rows, done = [K1], 1
     while done < C_b.size:
@@ -101,7 +101,7 @@ def kernel_flow(
 def _layer_by_layer(
     sigma: Activation, K1: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
 ) -> np.ndarray:
-    """Without fixed nodes: scale-invariant σ is exact, kinks away from 0 move the nodes with K."""
+    """Without fixed nodes: σ is scale-invariant, or what it does away from 0 moves them with K."""
     limited = slopes(sigma) is None
     rows = [K1]
     with np.errstate(over="ignore"):

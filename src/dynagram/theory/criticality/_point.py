@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,6 +80,8 @@ class CriticalPoint:
     `activation` is the name of σ, `kind` the class of the point and `stability` what depth does to
     a kernel near it. `K_star` is None when every K is a fixed point (scale-invariant activations).
     `constants` and `exponents` are those of the depth laws; `notes` says how far these hold.
+    `line` is the range of K* of a whole line of critical points, each with variances of its own,
+    on which this one lies (`critical_line` gives the others); None for a lone point.
     """
 
     activation: str
@@ -90,3 +93,14 @@ class CriticalPoint:
     constants: Constants
     exponents: Exponents
     notes: tuple[str, ...] = ()
+    line: tuple[float, float] | None = None
+
+    @property
+    def line_range(self) -> str:
+        """The K* of the line of critical points in words, empty for a lone point."""
+        if self.line is None:
+            return ""
+        low, high = self.line
+        if high == math.inf:
+            return "> 0" if low == 0.0 else f"≥ {low:.6g}"
+        return f"from {low:.6g} to {high:.6g}"

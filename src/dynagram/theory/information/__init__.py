@@ -12,6 +12,10 @@ from dynagram.theory.information._aspect import residual_information as residual
 from dynagram.theory.information._aspect import truncated_information as truncated_information
 from dynagram.theory.information._complexity import ComplexityCount as ComplexityCount
 from dynagram.theory.information._complexity import complexity_count as complexity_count
+from dynagram.theory.information._definitions import cross_entropy as cross_entropy
+from dynagram.theory.information._definitions import relative_entropy as relative_entropy
+from dynagram.theory.information._definitions import shannon_entropy as shannon_entropy
+from dynagram.theory.information._definitions import shared_entropy as shared_entropy
 from dynagram.theory.information._finite import entropy as entropy
 from dynagram.theory.information._finite import mutual_information as mutual_information
 from dynagram.theory.information._finite import relative_variance as relative_variance

@@ -1,5 +1,7 @@
 """Models that learn features minimally: quadratic models and nearly-kernel methods (chapter 11)."""
 
+from dynagram.theory.minimal_models._cubic import CubicModel as CubicModel
+from dynagram.theory.minimal_models._cubic import cubic_model as cubic_model
 from dynagram.theory.minimal_models._dynamics import Trained as Trained
 from dynagram.theory.minimal_models._dynamics import descend as descend
 from dynagram.theory.minimal_models._dynamics import flow as flow

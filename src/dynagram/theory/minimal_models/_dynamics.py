@@ -41,7 +41,17 @@ def descend(
 ) -> Trained:
     """Gradient descent from W = 0 on the first rows until every |z − y| is below `tolerance`.
 
-    W ← W − η φ^E (z − y). Cost per step: N_A p² per column.
+    W ← W − η φ^E (z − y).
+
+    **Arguments:**
+
+    - `model`: the quadratic model, its training rows first.
+    - `y`: the targets (N_A, columns).
+    - `eta`: the step η.
+    - `tolerance`: the largest |z − y| at the end.
+    - `max_steps`: after which it gives up.
+
+    **Returns:** `Trained`. Cost per step: N_A p² per column.
 
     >>> model = QuadraticModel(np.eye(2), np.ones((2, 2, 2)), epsilon=0.1)
     >>> found = descend(model, np.array([[1.0]]), eta=0.5)
@@ -77,7 +87,13 @@ def flow(
 ) -> Trained:
     """Gradient flow dW/dt = −φ^E (z − y) from W = 0 up to `time`, by default 40/κ_min.
 
-    Integrated by an eighth-order Runge–Kutta method to 1e-12.
+    **Arguments:**
+
+    - `model`: the quadratic model, its training rows first.
+    - `y`: the targets (N_A, columns).
+    - `time`: how long.
+
+    **Returns:** `Trained`; integrated by an eighth-order Runge–Kutta method to 1e-12.
 
     >>> model = QuadraticModel(np.eye(2), np.ones((2, 2, 2)), epsilon=0.1)
     >>> model.outputs(flow(model, np.array([[1.0]])).W).ravel().round(3)

@@ -96,8 +96,16 @@ def fit_nearly_kernel(
     - "ridge": the minimum of ½Σ(z − y)² + ½ `regularisation` ΣW², or its limit at 0;
     - "trained-kernel": the kernel method with ½(k + k^E) (11.142), expanded.
 
-    A singular kernel gives the minimum-norm answer, flagged, when the targets allow one, and is
-    refused when they do not. Cost: N³.
+    **Arguments:**
+
+    - `kernel_AA`: the kernel of the training samples.
+    - `y`: the targets (N_A, columns).
+    - `solution`: one of those above.
+    - `eta`: the step η of "gd".
+    - `regularisation`: that of "ridge".
+
+    **Returns:** `NearlyKernelFit`. A singular kernel gives the minimum-norm answer, flagged, when
+    the targets allow one, and is refused when they do not. Cost: N³.
 
     >>> kernel = np.array([[2.0, 1.0], [1.0, 2.0]])
     >>> fit = fit_nearly_kernel(kernel, np.array([[3.0], [0.0]]), solution="ridge")
@@ -161,7 +169,14 @@ def nearly_kernel_prediction(
 ) -> Float[np.ndarray, "d column"]:
     """Outputs on all samples of whole kernels whose first rows are the training samples.
 
-    Cost: N_D N_A² per column; memory as that of `meta_kernel`.
+    **Arguments:**
+
+    - `kernel`, `meta_kernel`: k_12 and μ_012 of all samples.
+    - `y`: the targets (N_A, columns) of the first N_A of them.
+    - `solution`, `eta`, `regularisation`: as for `fit_nearly_kernel`.
+
+    **Returns:** outputs (N_D, columns). Cost: N_D N_A² per column; memory as that of
+    `meta_kernel`.
 
     >>> phi = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> kernel = phi @ phi.T
@@ -185,6 +200,13 @@ def effective_kernel(
 
     To first order in ε, the same for every solution. The trained kernel is ½(k + k^E) (11.140).
 
+    **Arguments:**
+
+    - `kernel`, `meta_kernel`: k_12 of all samples, and μ_12a with training samples in the end.
+    - `dual`: c (N_A, columns), as in `NearlyKernelFit`.
+
+    **Returns:** (columns, N_D, N_D).
+
     >>> one = np.ones((1, 1))
     >>> effective_kernel(2 * one, 0.1 * np.ones((1, 1, 1)), 3 * one).ravel().round(6)
     array([2.6])
@@ -199,6 +221,13 @@ def trained_kernel_prediction(
     y: Float[np.ndarray, "a column"],
 ) -> Float[np.ndarray, "d column"]:
     """k♯_ba k̃♯⁻¹ y with the trained kernel k♯ = ½(k + k^E) of each column, unexpanded (11.142).
+
+    **Arguments:**
+
+    - `kernel`, `meta_kernel`: k_12 and μ_012 of all samples.
+    - `y`: the targets (N_A, columns) of the first N_A of them.
+
+    **Returns:** outputs (N_D, columns).
 
     >>> phi = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> kernel = phi @ phi.T

@@ -108,8 +108,14 @@ def trained_weights(
 
     W^I = −Φ⁺q + Π⊥ ε Σ Z_A^12 ψ_1φ_2: the first part undoes the quadratic term q on the training
     rows inside the span of the features, the second is what training leaves outside the span.
-    Solutions as in `fit_nearly_kernel`, except "trained-kernel", which has no parameters.
-    Cost: N_A p² and an SVD.
+
+    **Arguments:**
+
+    - `model`: the quadratic model, its training rows first.
+    - `y`: the targets (N_A, columns).
+    - `solution`, `eta`: as in `fit_nearly_kernel`; not "trained-kernel", which has no parameters.
+
+    **Returns:** `TrainedWeights`. Cost: N_A p² and an SVD.
 
     >>> model = QuadraticModel(np.eye(2), np.ones((2, 2, 2)), epsilon=0.1)
     >>> found = trained_weights(model, np.array([[1.0]]), solution="ridge")
@@ -135,6 +141,13 @@ def first_order_outputs(
     model: QuadraticModel, weights: TrainedWeights
 ) -> Float[np.ndarray, "row column"]:
     """z = (W^F + W^I)φ + (ε/2) W^F W^F ψ: the outputs of trained weights, to order ε (11.125).
+
+    **Arguments:**
+
+    - `model`: the quadratic model.
+    - `weights`: those of `trained_weights`.
+
+    **Returns:** outputs of all rows of the model (rows, columns).
 
     >>> model = QuadraticModel(np.eye(2), np.ones((2, 2, 2)), epsilon=0.1)
     >>> weights = trained_weights(model, np.array([[1.0]]), solution="ridge")

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from dynagram.activations import Activation
 from dynagram.errors import AccuracyError, InvalidValueError
 from dynagram.gaussian._normal_grid import gaussian_grid
-from dynagram.gaussian._quadrature import standard_nodes
+from dynagram.gaussian._quadrature import shares_nodes, standard_nodes
 
 Quantity = Literal["scale", "loss", "linear", "cubic"]
 
@@ -111,6 +111,9 @@ def gaussian_nodes(
     For odd σ the loss is even in g, and half of the grid carries all of it.
     """
     if modes == 1:
+        if not (sigma.known or shares_nodes(sigma)):
+            reason = "a kink away from 0, or a narrow feature, moves with the scale of the weights"
+            raise InvalidValueError("activation", sigma.name, reason)
         t, w = standard_nodes(sigma, np.ones(1))
         return t[0][:, None], w[0]
     g, w = gaussian_grid(sigma, modes, spacing)

@@ -28,7 +28,7 @@ from dynagram.gaussian._families import TwoPoint, contract, curvature
 from dynagram.gaussian._four_point import MODES, FourPoint, wick_covariance
 from dynagram.gaussian._nodes import REPLICAS
 from dynagram.gaussian._one_input import power_average
-from dynagram.gaussian._quadrature import REACH, feature_scale, panel_rule
+from dynagram.gaussian._quadrature import product_rule
 from dynagram.networks import MLP
 from dynagram.theory.skips._flow import Vertex
 from dynagram.theory.skips._paths import PathLayer, path_averages
@@ -242,8 +242,7 @@ def _third_along_ray(step: _LayerStep, a: int, s: float) -> float:
     if K == 0.0:
         return 0.0
     root = np.sqrt(K)
-    edges = np.array([k.location / r for k in sigma.kinks for r in (root, s * root)] or [0.0])
-    t, w = panel_rule(edges, feature_scale(sigma) / (root * max(1.0, abs(s))), REACH)
+    t, w = product_rule([(sigma, root), (sigma, s * root)])
     f = sigma.values(root * t) * sigma.values(s * root * t)
     return float(np.sum(w * f * (t**3 - 3.0 * t))) / root**3
 

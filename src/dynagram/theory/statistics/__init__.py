@@ -18,11 +18,22 @@ from dynagram.theory.statistics._exact import exact_metric as exact_metric
 from dynagram.theory.statistics._exact import linear_four_point as linear_four_point
 from dynagram.theory.statistics._exact import log_metric as log_metric
 from dynagram.theory.statistics._exact import mean_square_variance as mean_square_variance
+from dynagram.theory.statistics._kurtosis import KurtosisShift as KurtosisShift
+from dynagram.theory.statistics._kurtosis import kurtosis_shift as kurtosis_shift
+from dynagram.theory.statistics._observables import ObservableMean as ObservableMean
+from dynagram.theory.statistics._observables import observable_covariance as observable_covariance
+from dynagram.theory.statistics._observables import observable_mean as observable_mean
+from dynagram.theory.statistics._observables import (
+    observable_ntk_correlation as observable_ntk_correlation,
+)
+from dynagram.theory.statistics._sextic import sextic_coupling as sextic_coupling
 
 __all__ = [
     "DoubleScaling",
     "ExactMetric",
+    "KurtosisShift",
     "MetricCumulants",
+    "ObservableMean",
     "QuarticAction",
     "averaged_covariance",
     "connected_correlator",
@@ -30,6 +41,7 @@ __all__ = [
     "double_scaling",
     "exact_metric",
     "integrated_out",
+    "kurtosis_shift",
     "leading_action",
     "linear_four_point",
     "log_metric",
@@ -37,5 +49,9 @@ __all__ = [
     "metric_cumulants",
     "next_action",
     "next_propagator",
+    "observable_covariance",
+    "observable_mean",
+    "observable_ntk_correlation",
     "running_quadratic",
+    "sextic_coupling",
 ]

@@ -10,10 +10,15 @@ from dynagram.theory.training._generalisation import (
     expected_cross_entropy as expected_cross_entropy,
 )
 from dynagram.theory.training._generalisation import expected_loss as expected_loss
+from dynagram.theory.training._generalisation import split_loss as split_loss
 from dynagram.theory.training._interpolation import Interpolation as Interpolation
 from dynagram.theory.training._interpolation import Robustness as Robustness
 from dynagram.theory.training._interpolation import interpolate as interpolate
 from dynagram.theory.training._interpolation import robustness as robustness
+from dynagram.theory.training._newton import newton_step as newton_step
+from dynagram.theory.training._newton import newton_tensor as newton_tensor
+from dynagram.theory.training._rates import bayesian_rates as bayesian_rates
+from dynagram.theory.training._rates import retuned_rates as retuned_rates
 from dynagram.theory.training._sgd import StochasticMoments as StochasticMoments
 from dynagram.theory.training._sgd import stochastic_moments as stochastic_moments
 from dynagram.theory.training._step_sizes import StepSizes as StepSizes
@@ -25,12 +30,17 @@ __all__ = [
     "Robustness",
     "StepSizes",
     "StochasticMoments",
+    "bayesian_rates",
     "expected_cross_entropy",
     "expected_loss",
     "interpolate",
     "kernel_descent",
     "kernel_flow",
+    "newton_step",
+    "newton_tensor",
+    "retuned_rates",
     "robustness",
+    "split_loss",
     "step_sizes",
     "stochastic_moments",
 ]

@@ -20,11 +20,12 @@ from dynagram.observables.tangents._dntk import dntk
 from dynagram.observables.tangents._ntk import ntk
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.results._outputs import Outputs
+from dynagram.results._regime import worst_regime
 from dynagram.theory.training._corrections import row_projectors
 from dynagram.theory.training._decay import Decay
 from dynagram.theory.training._eigenbasis import Eigenbasis
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
-from dynagram.theory.training._regime import own_regime, worst_regime
+from dynagram.theory.training._regime import own_regime
 from dynagram.training import Training
 
 _NOTE = "of one given network: at n = ∞ stands what its own NTK, held fixed, makes of it"
@@ -87,7 +88,7 @@ def own_training(
 ) -> tuple[InfiniteTraining, Float[np.ndarray, "sample outputs"]]:
     """Training by the network's own NTK, (sample, output) one index, and its initial outputs."""
     inputs = distinct_inputs(data.check(model.network))
-    H = _flat(np.asarray(ntk(model, inputs), dtype=np.float64))
+    H = flattened(np.asarray(ntk(model, inputs), dtype=np.float64))
     targets = data.merged.y.reshape(-1, 1)
     weights = np.repeat(data.merged.weights, model.network.output_size)
     training = InfiniteTraining(H, np.zeros_like(H), targets, weights, how)
@@ -97,7 +98,7 @@ def own_training(
 def _differentials(model: Model, inputs: np.ndarray, frame: Eigenbasis) -> Differentials:
     first, second = ddntk(model, inputs)
     tensors = {"dNTK": dntk(model, inputs), "ddI": first, "ddII": second}
-    return {name: frame.turn(_flat(np.asarray(tensor))) for name, tensor in tensors.items()}
+    return {name: frame.turn(flattened(np.asarray(tensor))) for name, tensor in tensors.items()}
 
 
 def _moved(
@@ -125,7 +126,7 @@ def _moved(
     return {name: frame.back @ part for name, part in moved.items()}
 
 
-def _flat(tensor: np.ndarray) -> np.ndarray:
+def flattened(tensor: np.ndarray) -> np.ndarray:
     """[a, b, …, i, j, …] with (a, i), (b, j), … as single indices, samples slowest."""
     slots = tensor.ndim // 2
     order = [axis for slot in range(slots) for axis in (slot, slots + slot)]

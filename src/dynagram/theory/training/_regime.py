@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
 from dynagram.networks import Architecture
-from dynagram.results._regime import VERDICTS, Judge, Regime
+from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._corrections import Corrections
 from dynagram.theory.training._covariance import Covariances
 from dynagram.theory.training._infinite import FrozenMoment, InfiniteTraining
@@ -20,6 +18,8 @@ _MEAN = (
     "the 1/n terms of the mean, added without their signs, reach {value:.2g} of the output's "
     "scale: the next order is about that fraction of them; widen the network or shrink the targets"
 )
+
+_NEGLIGIBLE = 0.01  # of a variance: what is left out below this is hardly measured
 
 
 def infinite_regime(training: InfiniteTraining, limit: FrozenMoment) -> Regime:
@@ -38,20 +38,20 @@ def trained_regime(
     limit: FrozenMoment,
     change: Corrections,
     tensors: Mode,
+    rows: slice,
 ) -> Regime:
-    """The regime of an order-1/n prediction of test outputs, from what goes into it.
+    """The regime of an order-1/n prediction of the outputs at some samples, from its parts.
 
     The order left out is not known. It is judged by the parts of the order kept, added without
-    their signs and compared with the output's own scale, which is the expansion parameter as the
-    test points feel it: next order ~ this order × parameter.
+    their signs and compared with the output's own scale, which is the expansion parameter as these
+    samples feel it: next order ~ this order × parameter. The limits are those below which trained
+    ensembles came out closer to this order than to infinite width: docs/theory/training.md.
     """
-    judge, n, test = Judge(), network.width, slice(training.weights.size, None)
-    if limit.mean[test].size == 0:
-        test = slice(None)
-    change = change.of(test)
-    judge.numbers["depth_over_width"] = float(sum(1.0 / m for m in network.widths[1:-1]))
-    _judge_mean(judge, limit.mean[test], _variances(limit)[test], change.means, n)
-    _judge_variance(judge, _variances(limit)[test], change.covariances, n)
+    judge, n = Judge(), network.width
+    change, variance = change.of(rows), _variances(limit)[rows]
+    judge.numbers["depth_over_width"] = network.depth_over_width
+    _judge_mean(judge, limit.mean[rows], variance, change.means, n)
+    _judge_variance(judge, variance, change.covariances, n)
     _judge_step_size(judge, network, training, tensors)
     _judge_conditioning(judge, training)
     _judge_numerics(judge, change)
@@ -83,11 +83,6 @@ def own_regime(
     return judge.regime(order, f"one given network; what is left out is {left}")
 
 
-def worst_regime(regimes: Sequence[Regime]) -> Regime:
-    """The regime of the moment with the worst verdict, the last one of these."""
-    return max(regimes[::-1], key=lambda regime: VERDICTS.index(regime.verdict))
-
-
 def _variances(limit: FrozenMoment) -> Float[np.ndarray, " sample"]:
     return np.maximum(np.diagonal(limit.kernel), 0.0)
 
@@ -108,11 +103,20 @@ def _judge_variance(judge: Judge, variance: np.ndarray, parts: Covariances, widt
     floor = 1e-10 * max(float(np.max(variance, initial=0.0)), 1e-290)
     changes = [np.einsum("titi->ti", part) for part in parts.values()]
     size = sum(np.abs(change) for change in changes) / width / np.maximum(variance, floor)
-    alive = np.broadcast_to(variance > floor, size.shape)
+    expansion = float(np.max(size, initial=0.0))
     judge.measure(
-        "expansion_of_variance", float(np.max(size[alive], initial=0.0)), 0.3, 1.0,
+        "expansion_of_variance", expansion, 0.3, 1.0,
         "the 1/n terms of the variance, added without their signs, reach {value:.2g} of it",
     )  # fmt: skip
+    left_out = expansion * np.linalg.norm(sum(np.abs(part) for part in parts.values()))
+    kept = np.linalg.norm(np.asarray(sum(parts.values())))
+    if expansion**2 > _NEGLIGIBLE:
+        judge.measure(
+            "left_out_over_correction", float(left_out / max(float(kept), 1e-290)), 1.0, np.inf,
+            "the 1/n terms of the covariance nearly cancel: what they leave out may be {value:.2g} "
+            "times as large as their sum, and infinite width may be as close",
+        )  # fmt: skip
+    alive = np.broadcast_to(variance > floor, size.shape)
     if np.any((variance + sum(changes) / width < 0.0) & alive):
         judge.object(
             2, "the order 1/n makes a variance negative: no standard deviation exists there; widen "

@@ -60,10 +60,13 @@ def stochastic_moments(network: MLP, data: Data, how: Training) -> StochasticMom
     [[0.0079]] [0.3919]
     [[0.0343]] [0.]
     """
-    if not isinstance(how.algorithm, GradientDescent) or how.steps is None:
+    if not isinstance(how.algorithm, GradientDescent) or how.steps is None or how.schedule:
         raise InvalidValueError("how", how.name, "expected gradient descent for some steps")
     if np.any(data.merged.weights != 1.0):
         raise InvalidValueError("x", "repeated rows", "batches of repeated inputs: drop them")
+    if isinstance(how.batch, tuple):
+        allowed = "batches are drawn here: expected a size; predict_outputs takes given batches"
+        raise InvalidValueError("batch", how.batch, allowed)
     samples = data.x.shape[0]
     batch = samples if how.batch is None else how.batch
     rate = how.algorithm.eta * half_sum_factor(how.loss, batch, data.outputs)

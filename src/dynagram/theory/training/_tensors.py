@@ -14,16 +14,18 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._arrays import Array, memory_limit
+from dynagram._pairs import pair_indices
 from dynagram._precision import float64
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
-from dynagram.networks import MLP
-from dynagram.results._letters import closure
+from dynagram.networks import Chain, Network
+from dynagram.results._letters import LETTERS, closure
 from dynagram.theory._kernels import FrozenKernels
 from dynagram.theory._recursions import run_layers, written_out
+from dynagram.theory.chain._predict import chain_modes
 
-NEEDED = ("G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
+NEEDED = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 # Each mode needs about so many arrays of N⁴ numbers: eight tensors, the averages, and what a
 # recursion makes on its way.
 _ARRAYS = 20
@@ -88,7 +90,7 @@ class OutputTensors:
 
 
 def output_tensors(
-    network: MLP,
+    network: Network,
     inputs: Float[np.ndarray, "sample n_0"],
     frozen: FrozenKernels,
     *,
@@ -103,12 +105,24 @@ def output_tensors(
     """
     first, place = find_distinct(inputs)
     count = modes_for(first.size)
+    if isinstance(network, Chain):
+        made = chain_modes(network, inputs[first], NEEDED, accuracy=accuracy, seed=seed)
+        stored = {name: as_stored(name, values) for name, values in made.items()}
+        return OutputTensors(stored, place)
     K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
     layers = run_layers(
         network, K, Theta, closure(NEEDED), accuracy=accuracy, seed=seed, modes=count
     )
     *_, state = layers
     return OutputTensors({name: state[name] for name in NEEDED}, place)
+
+
+def as_stored(name: str, values: Float[Array, "mode ..."]) -> Float[Array, "mode ..."]:
+    """A tensor of all samples with its symmetric pairs stored once, as the recursions do."""
+    a, b = pair_indices(values.shape[-1])
+    if LETTERS[name].pairs >= 1:
+        values = values[:, a, b]
+    return values[..., a, b] if LETTERS[name].pairs == 2 else values
 
 
 def modes_for(samples: int) -> int:

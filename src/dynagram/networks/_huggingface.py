@@ -1,0 +1,151 @@
+"""Networks from the `config.json` of Hugging Face models: GPT-2, Llama, ViT as they are drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks._chain import Chain
+from dynagram.networks.blocks._attention import Attention
+from dynagram.networks.blocks._block import Block
+from dynagram.networks.blocks._composite import Embedding, Residual
+from dynagram.networks.blocks._linear import Dense, Select
+from dynagram.networks.blocks._nonlinear import Activate, Gated, LayerNorm, RMSNorm
+
+_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
+                "silu": "silu", "swish": "silu", "relu": "relu"}  # fmt: skip
+_LARGEST_FILE = 2**20
+
+
+def load_config(
+    path: str | Path | Mapping[str, Any],
+    *,
+    positions: int,
+    outputs: int = 1,
+    scaled: bool | None = None,
+) -> Chain:
+    """The network that a `config.json` describes, as its model class initialises it.
+
+    Weights have the standard deviation `initializer_range`. The output matrices of GPT-2's
+    branches are divided by √(2·layers), as its code means to do; `scaled` says otherwise. The
+    readout is a matrix of its own, also where the released model ties it to the embedding.
+
+    **Arguments:**
+
+    - `path`: the file, or its contents as a mapping. Known: model_type gpt2, llama, vit.
+    - `positions`: the length of the sequences asked about.
+    - `outputs`: outputs at the last position (for ViT: at the first).
+    - `scaled`: whether output matrices of branches are scaled with depth; by default as the
+        model class means to.
+
+    **Returns:** a `Chain`.
+
+    >>> config = {"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 50}
+    >>> net = load_config(config, positions=6)
+    >>> net.depth, net.width
+    (14, 64)
+    """
+    config = _read(path)
+    kind = config.get("model_type")
+    if kind not in _READERS:
+        allowed = f"expected one of {', '.join(_READERS)}"
+        raise InvalidValueError("model_type of config.json", kind, allowed)
+    try:
+        return _READERS[kind](config, positions, outputs, scaled)
+    except KeyError as error:
+        raise InvalidValueError("config.json", str(error), "this key is missing") from error
+
+
+def _read(path: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(path, Mapping):
+        return path
+    try:
+        text = Path(path).read_bytes()
+        if len(text) > _LARGEST_FILE:
+            raise InvalidValueError("config.json", str(path), "larger than 1 MiB")
+        config = json.loads(text)
+    except OSError as error:
+        raise InvalidValueError("config.json", str(path), f"cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidValueError("config.json", str(path), f"is not JSON: {error}") from error
+    if not isinstance(config, Mapping):
+        raise InvalidTypeError("config.json", type(config).__name__, "expected a JSON object")
+    return config
+
+
+def _activation(config: Mapping[str, Any], key: str, default: str) -> str:
+    name = config.get(key, default)
+    if name not in _ACTIVATIONS:
+        raise InvalidValueError(key, name, f"expected one of {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]
+
+
+def _gpt2(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool | None) -> Chain:
+    n, layers, heads = config["n_embd"], config["n_layer"], config["n_head"]
+    std, hidden = config.get("initializer_range", 0.02), config.get("n_inner") or 4 * n
+    norm = LayerNorm(config.get("layer_norm_epsilon", 1e-5))
+    shrink = 1.0 if scaled is False else 1.0 / (2 * layers)
+    blocks: list[Block] = [
+        Embedding(config["vocab_size"], n, C_token=std**2, C_position=std**2, lambda_position=1.0)
+    ]
+    attention = Attention(
+        heads, n // heads, causal=True, C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n,
+        C_O=std**2 * n * shrink,
+    )  # fmt: skip
+    act = Activate(_activation(config, "activation_function", "gelu_new"))
+    for _ in range(layers):
+        blocks.append(Residual([norm, attention]))
+        mlp = [norm, Dense(hidden, C_W=std**2 * n), act, Dense(n, C_W=std**2 * hidden * shrink)]
+        blocks.append(Residual(mlp))
+    blocks += [norm, Select(-1), Dense(outputs, C_W=std**2 * n)]
+    return Chain(blocks, (positions, 1))
+
+
+def _llama(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool | None) -> Chain:
+    n, layers, heads = (
+        config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+    )  # fmt: skip
+    std, hidden = config.get("initializer_range", 0.02), config["intermediate_size"]
+    norm, size = RMSNorm(config.get("rms_norm_eps", 1e-6)), config.get("head_dim") or n // heads
+    shrink = 1.0 / (2 * layers) if scaled else 1.0
+    blocks: list[Block] = [Embedding(config["vocab_size"], n, C_token=std**2)]
+    attention = Attention(
+        heads, size, causal=True, groups=config.get("num_key_value_heads"),
+        rope=float(config.get("rope_theta", 10000.0)), C_q=std**2 * n, C_k=std**2 * n,
+        C_v=std**2 * n, C_O=std**2 * heads * size * shrink,
+    )  # fmt: skip
+    gated = Gated(
+        hidden, _activation(config, "hidden_act", "silu"), C_W=std**2 * n, C_gate=std**2 * n
+    )
+    for _ in range(layers):
+        blocks.append(Residual([norm, attention]))
+        blocks.append(Residual([norm, gated, Dense(n, C_W=std**2 * hidden * shrink)]))
+    blocks += [norm, Select(-1), Dense(outputs, C_W=std**2 * n)]
+    return Chain(blocks, (positions, 1))
+
+
+def _vit(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool | None) -> Chain:
+    n, layers, heads = (
+        config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+    )  # fmt: skip
+    std, hidden = config.get("initializer_range", 0.02), config["intermediate_size"]
+    patch = config.get("patch_size", 16) ** 2 * config.get("num_channels", 3)
+    norm = LayerNorm(config.get("layer_norm_eps", 1e-12))
+    shrink = 1.0 / (2 * layers) if scaled else 1.0
+    blocks: list[Block] = [Dense(n, C_W=std**2 * patch)]
+    attention = Attention(
+        heads, n // heads, C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n, C_O=std**2 * n * shrink
+    )
+    act = Activate(_activation(config, "hidden_act", "gelu"))
+    for _ in range(layers):
+        blocks.append(Residual([norm, attention]))
+        mlp = [norm, Dense(hidden, C_W=std**2 * n), act, Dense(n, C_W=std**2 * hidden * shrink)]
+        blocks.append(Residual(mlp))
+    blocks += [norm, Select(0), Dense(outputs, C_W=std**2 * n)]
+    return Chain(blocks, (positions, patch))
+
+
+_READERS = {"gpt2": _gpt2, "llama": _llama, "vit": _vit}

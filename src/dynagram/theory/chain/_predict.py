@@ -1,0 +1,214 @@
+"""The tensors of a network of blocks, from the chain of its derivative fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from dynagram.errors import InvalidValueError
+from dynagram.gaussian._four_point import MODES
+from dynagram.networks._chain import Chain
+from dynagram.networks.blocks._attention import Attention
+from dynagram.networks.blocks._composite import Blocks, every_block
+from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters
+from dynagram.results._regime import Judge, Regime
+from dynagram.results._tensors import Tensors
+from dynagram.theory.chain._fields import LETTER_FIELDS, keys_of
+from dynagram.theory.chain._kernels import chain_kernels
+from dynagram.theory.chain._linear import kernel_sizes
+from dynagram.theory.chain._run import Runner, first_signal
+from dynagram.theory.chain._state import State
+
+TENSORS = (*INFINITE, *RECURSIVE)
+REPLICAS = 4  # runs with other samples of the heads, whose spread is the numerical error
+_MAX_BYTES = 8 * 1024**3
+
+
+@dataclass(frozen=True)
+class ChainTensors:
+    """Letters of the output, and their numerical errors."""
+
+    values: dict[str, Float[np.ndarray, "..."]]
+    errors: dict[str, Float[np.ndarray, "..."]]
+
+
+def predict_chain(
+    network: Chain,
+    inputs: Float[np.ndarray, "samples n_0"],
+    tensors: Sequence[str],
+    *,
+    accuracy: float = 1e-4,
+    seed: int = 0,
+) -> Tensors:
+    """`dynagram.predict` for a network of blocks: the tensors of its output."""
+    letters = check_letters(tensors, TENSORS)
+    check_smooth(network, letters)
+    wanted = tuple(dict.fromkeys((*letters, "K")))
+    order = "1/n" if set(letters) - set(INFINITE) else "∞"
+    if order == "∞":
+        found = _infinite_tensors(network, inputs, seed)
+    else:
+        found = chain_tensors(network, inputs, wanted, accuracy=accuracy, seed=seed)
+    regime = _regime(network, found, order)
+    layers = dict.fromkeys(letters, (network.depth,))
+    values = {name: found.values[name][None] for name in letters}
+    errors = {name: found.errors[name][None] for name in letters if name in found.errors}
+    about = {"accuracy": accuracy, "nodes_seed": seed}
+    return Tensors(network, inputs, order, values, errors, layers, regime, about=about)
+
+
+def _infinite_tensors(network: Chain, x: np.ndarray, seed: int) -> ChainTensors:
+    made = chain_kernels(network, x, seed=seed)
+    errors = {"K": made.K_error, "Theta": made.Theta_error}
+    known = {letter: error for letter, error in errors.items() if error is not None}
+    return ChainTensors({"K": made.K, "Theta": made.Theta}, known)
+
+
+def chain_tensors(
+    network: Chain,
+    x: Float[np.ndarray, "samples n_0"],
+    letters: Sequence[str],
+    *,
+    accuracy: float = 1e-4,
+    seed: int = 0,
+) -> ChainTensors:
+    """The letters of the output for all (sample, position); those of order 1/n multiply 1/width.
+
+    Cost per block: the entries of the vertex that the letters need, each T⁴ numbers for T =
+    samples × positions, times the terms of its recursion; four-sample averages as in `FourPoint`.
+    Attention: 2¹⁴ sampled heads with as many derivatives as there are Gram entries, four times.
+    """
+    modes = chain_modes(network, x, letters, accuracy=accuracy, seed=seed)
+    exact = () if has_attention(network.blocks) else INFINITE
+    return ChainTensors(
+        {letter: made[0] for letter, made in modes.items()},
+        {
+            letter: np.sqrt((made[1:] ** 2).sum(axis=0))
+            for letter, made in modes.items()
+            if letter not in exact
+        },
+    )
+
+
+def chain_modes(
+    network: Chain,
+    x: Float[np.ndarray, "samples n_0"],
+    letters: Sequence[str],
+    *,
+    accuracy: float = 1e-4,
+    seed: int = 0,
+) -> dict[str, Float[np.ndarray, "mode ..."]]:
+    """The letters with their modes: the value, then deviations whose squares add up to its error.
+
+    With attention the chain is run several times with other samples of the heads, and the
+    deviations are those of the runs from their mean.
+    """
+    require_memory(network, x.shape[0], letters)
+    if not has_attention(network.blocks):
+        return _run(network, x, letters, accuracy, seed)
+    runs = [_run(network, x, letters, accuracy, seed + 7919 * r) for r in range(REPLICAS)]
+    modes = {}
+    for letter in letters:
+        every = np.stack([run[letter] for run in runs])
+        mean = every.mean(axis=0)
+        spread = (every[:, 0] - mean[0]) / np.sqrt(REPLICAS * (REPLICAS - 1))
+        modes[letter] = np.concatenate([mean, spread])
+    return modes
+
+
+def _run(
+    network: Chain, x: np.ndarray, letters: Sequence[str], accuracy: float, seed: int
+) -> dict[str, np.ndarray]:
+    """The letters of one run through the blocks, modes first."""
+    keys = keys_of(letters)
+    shifts = (0, 1) if "H1" in letters else (0,) if "G1" in letters else ()
+    sizes = kernel_sizes(keys, 2 if {"Theta", "H1"} & set(letters) else 1)
+    state = State(keys, MODES)
+    runner = Runner(state, x.shape[0], sizes, shifts, accuracy, seed)
+    signal, blocks = first_signal(runner, network, x)
+    output = runner.run(blocks, signal)
+    register, width = state.registers[output.number], network.width
+    indices = register.indices
+    found: dict[str, np.ndarray] = {}
+    for letter in letters:
+        if letter in INFINITE:
+            found[letter] = np.zeros((MODES, indices, indices))
+            found[letter][0] = register.K[INFINITE.index(letter)]
+        elif letter in ("G1", "H1"):
+            found[letter] = width * register.shift[int(letter == "H1")]
+        else:
+            key, axes = LETTER_FIELDS[letter]
+            entry = state.entry(output.number, output.number, key)
+            if entry is None:
+                entry = np.zeros((MODES, *[indices] * 4))
+            order = (0, *(1 + axes.index(str(i)) for i in range(4)))
+            found[letter] = width * np.transpose(entry, order)
+    return found
+
+
+def has_attention(blocks: Blocks) -> bool:
+    """Whether heads must be sampled."""
+    return any(isinstance(block, Attention) for block in every_block(blocks))
+
+
+def check_smooth(network: Chain, letters: Sequence[str]) -> None:
+    """Refuse letters that need derivatives which an activation does not have."""
+    rough = [name for name in letters if LETTERS[name].derivatives > 1]
+    for sigma in network.activations():
+        if sigma.jumps and set(letters) - {"K"}:
+            allowed = f"{sigma.name} jumps, so σ' is a delta: only K exists"
+            raise InvalidValueError("tensors", ",".join(letters), allowed)
+        if rough and not sigma.is_smooth:
+            allowed = f"{sigma.name} has a kink: σ'' is a delta; use a smooth activation"
+            raise InvalidValueError("tensors", ",".join(rough), allowed)
+
+
+def require_memory(network: Chain, samples: int, letters: Sequence[str]) -> None:
+    """Refuse what would not fit: T⁴ numbers for every entry, nine modes, a few registers."""
+    positions, shape = 1, network.in_shape
+    for block in network.blocks:
+        positions = max(positions, shape.positions)
+        shape = block.out_shape(shape)
+    entries = len(keys_of(letters))
+    T = samples * positions
+    needed = 8.0 * (6 * MODES * entries * T**4 if entries else 12 * T**2)
+    if needed > _MAX_BYTES:
+        most = (_MAX_BYTES / 96) ** 0.5
+        if entries:
+            most = (_MAX_BYTES / (48 * MODES * entries)) ** 0.25
+        allowed = (
+            f"{','.join(letters)} would need {needed / 1024**3:.0f} GiB; at most {int(most)} "
+            f"samples times positions, and this network has {positions} positions"
+        )
+        raise InvalidValueError("number of samples", samples, allowed)
+
+
+def _regime(network: Chain, found: ChainTensors, order: str) -> Regime:
+    judge = Judge()
+    K = np.diagonal(found.values["K"])
+    for name, error in found.errors.items():
+        scale = float(np.max(np.abs(found.values[name]), initial=0.0))
+        relative = float(np.max(error, initial=0.0)) / scale if scale > 0 else 0.0
+        judge.measure(
+            f"numerical_error_of_{name}", relative, 1e-2, 0.3,
+            f"the averages behind {name} carry an error of {{value:.1g}} of its largest entry",
+        )  # fmt: skip
+    if "V" in found.values:
+        alive = K > 0
+        variance = np.einsum("aaaa->a", found.values["V"])[alive] / (network.width * K[alive] ** 2)
+        largest = float(np.max(variance, initial=0.0))
+        judge.numbers["relative_variance"] = largest
+        # Exactly scale-invariant networks have (e^{x} − 1): the next order is x/2 of this one.
+        judge.measure(
+            "next_order_of_V", 0.5 * largest, 0.1, 0.5,
+            "the next order changes V by about {value:.2g} of itself at the output: the network is "
+            "too deep for its width; simulate, or widen it",
+        )  # fmt: skip
+    good = {
+        "∞": "infinite-width result; ask for V to see the size of the 1/n corrections",
+        "1/n": "the next order in 1/n is small against the order kept",
+    }[order]
+    return judge.regime(order, good)

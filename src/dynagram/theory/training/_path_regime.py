@@ -1,0 +1,90 @@
+"""Can a prediction along a path be trusted? Parts against what training has done, moment by moment.
+
+Parts may grow with time: a loss that decays slowly lets outputs grow without end, and terms ~ t/n
+with them. So the parts are added without their signs, those of the two ddNTKs together because
+they cancel, and compared with how far the frozen path has come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dynagram.networks import MLP
+from dynagram.results._regime import Judge, Regime
+from dynagram.theory.training._dynamics import Answers, FrozenMoments
+from dynagram.theory.training._path_problem import PathProblem
+
+# Compared with networks, order 1/n was three times closer than infinite width below the first of
+# these, and hardly closer above the second (benchmarks/any_loss_agreement.py).
+_CAREFUL, _BROKEN = 0.2, 0.5
+
+
+def path_regime(
+    network: MLP, problem: PathProblem, limit: FrozenMoments, answers: Answers | None
+) -> Regime:
+    """The regime over all moments; the reasons say from which moment on it is what it is."""
+    judge = Judge()
+    n = problem.training_samples
+    judge.numbers["largest_eigenvalue"] = float(np.linalg.eigvalsh(problem.Theta[:n, :n])[-1])
+    if answers is None:
+        good = 'a frozen NTK, exact at infinite width; order="1/n" says what finite width changes'
+        return judge.regime("∞", good)
+    judge.numbers["depth_over_width"] = float(sum(1.0 / n for n in network.widths[1:-1]))
+    expansion = parts_over_change(limit, answers, network.width)
+    for index, moment in enumerate(problem.moments):
+        judge.numbers[f"expansion_at_{moment:g}"] = float(expansion[index])
+    worst = float(np.max(expansion))
+    judge.numbers["expansion_of_mean"] = worst
+    for level, threshold, words in (
+        (2, _BROKEN, "the expansion breaks"), (1, _CAREFUL, "the next order is not small"),
+    ):  # fmt: skip
+        if worst > threshold:
+            first = problem.moments[int(np.argmax(expansion > threshold))]
+            unit = "time" if problem.optimiser.eta is None else "step"
+            judge.object(
+                level, f"{words} from {unit} {first:g} on: the 1/n terms, added without their "
+                f"signs, exceed {threshold:g} of what training has changed (at most {worst:.2g}); "
+                "widen the network or stop earlier",
+            )  # fmt: skip
+            break
+    _judge_variance(judge, limit, answers, network.width)
+    _judge_numerics(judge, answers)
+    return judge.regime("1/n", "the 1/n corrections are small against what training has changed")
+
+
+def parts_over_change(limit: FrozenMoments, answers: Answers, width: int) -> np.ndarray:
+    """Σ|parts|/n over the root mean square change of the frozen path, the worst sample's.
+
+    A sample that training hardly moves is measured by half the change of a typical one.
+    """
+    parts = dict(answers.means)
+    both = parts.pop("ddI") + parts.pop("ddII")
+    size = np.abs(both) + sum(np.abs(part) for part in parts.values())
+    size = np.sqrt(np.mean(size**2, axis=2)) / width
+    typical = np.sqrt(np.mean(limit.change**2, axis=1, keepdims=True))
+    scale = np.maximum(limit.change, 0.5 * typical)
+    ratio = np.where(scale > 0.0, size / np.where(scale > 0.0, scale, 1.0), 0.0)
+    return np.max(ratio, axis=1)
+
+
+def _judge_variance(judge: Judge, limit: FrozenMoments, answers: Answers, width: int) -> None:
+    variance = np.einsum("tsisi->tsi", limit.covariance.value)
+    change = np.einsum("tsisi->tsi", answers.covariance.value) / width
+    floor = 1e-10 * max(float(np.max(variance)), 1e-290)
+    relative = np.abs(change) / np.maximum(variance, floor)
+    judge.measure(
+        "shift_of_variance", float(np.max(relative)), 0.5, 1.0,
+        "the order 1/n changes a variance by {value:.2g} of itself",
+    )  # fmt: skip
+    if np.any((variance + change < 0.0) & (variance > floor)):
+        judge.object(2, "the order 1/n makes a variance negative: no standard deviation there")
+
+
+def _judge_numerics(judge: Judge, answers: Answers) -> None:
+    size = float(np.max(sum(np.abs(part) for part in answers.means.values()), initial=0.0))
+    error = float(np.max(answers.mean.error, initial=0.0))
+    judge.measure(
+        "numerical_error_of_mean", error / size if size > 0.0 else 0.0, 0.05, 0.5,
+        "the averages over initial outputs leave an error of {value:.1g} in the correction of the "
+        "mean: it is part of the error bars",
+    )  # fmt: skip
