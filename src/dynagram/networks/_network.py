@@ -25,8 +25,8 @@ class Network(Protocol):
     kind a sample has (the tokens of a sequence), output_size = positions × outputs. `rates` are
     those of the parameters, a pytree of numbers like that of `draw`. `draw` makes parameters, any
     pytree, and `apply` maps them and inputs, samples first, to outputs (samples, output_size); both
-    are traceable. What a theory predicts depends on the class: an entrance that cannot take one says
-    so in one line.
+    are traceable. What a theory predicts depends on the class: an entrance that cannot take one
+    says so in one line.
     """
 
     @property

@@ -213,7 +213,11 @@ def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
 def test_predictions_use_them():
     network = NETWORKS["pools"]
     rng = np.random.default_rng(7)
-    x, y, z = rng.standard_normal((4, 32)), rng.standard_normal((4, 2)), rng.standard_normal((2, 32))
+    x, y, z = (
+        rng.standard_normal((4, 32)),
+        rng.standard_normal((4, 2)),
+        rng.standard_normal((2, 32)),
+    )
     data = Data(x, y, test_x=z)
     made = chain_kernels(network, np.concatenate([x, z]))
     tensors = predict(network, x, ("K", "Theta"))
@@ -259,7 +263,9 @@ def test_refused_sizes_and_signals():
     zero = Chain([Dense(4), RMSNorm(), Dense(1)], 2)
     with pytest.raises(InvalidValueError, match="epsilon > 0"):
         chain_kernels(zero, np.zeros((1, 2)))
-    wild = Chain([Dense(4, C_W=1e150), Activate("relu"), Dense(4, C_W=1e150), RMSNorm(), dense(1)], 1)
+    wild = Chain(
+        [Dense(4, C_W=1e150), Activate("relu"), Dense(4, C_W=1e150), RMSNorm(), dense(1)], 1
+    )
     with pytest.raises(NonFiniteError, match="overflows"):
         chain_kernels(wild, np.ones((1, 1)))
     long = Chain([Dense(4), Attention(1, 4), Dense(1)], inputs=(100, 1))

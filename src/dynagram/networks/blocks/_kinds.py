@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dynagram._toml import shortened
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks._checks import as_list, shortened
+from dynagram.networks._checks import as_list
 from dynagram.networks.blocks._attention import Attention
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Blocks, Embedding, Residual
@@ -25,7 +26,7 @@ def block_from_table(table: object) -> Block:
     if not isinstance(table, Mapping):
         raise InvalidTypeError("block", shortened(repr(table)), "expected a table with a kind")
     kind: Any = table.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidValueError("kind of block", kind, f"expected one of {', '.join(KINDS)}")
     return KINDS[kind].from_table(table)
 
