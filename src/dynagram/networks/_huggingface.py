@@ -21,7 +21,7 @@ _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "g
                 "silu": "silu", "swish": "silu", "relu": "relu"}  # fmt: skip
 _LARGEST_FILE = 2**20
 # The largest whole numbers by key: layers are written out one by one.
-_SIZES = dict.fromkeys(("n_layer", "num_hidden_layers"), 10_000)
+_SIZES: dict[str, int] = dict.fromkeys(("n_layer", "num_hidden_layers"), 10_000)
 _SIZES |= dict.fromkeys(("n_head", "num_attention_heads", "num_key_value_heads"), 2**20)
 _SIZES |= dict.fromkeys(
     ("n_embd", "n_inner", "hidden_size", "intermediate_size", "head_dim", "vocab_size",

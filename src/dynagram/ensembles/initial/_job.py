@@ -87,9 +87,9 @@ class TensorJob:
         # A tensor with its error, and both again while the jackknife goes through the batches.
         asked, fewer = ",".join(self.tensors), "give fewer inputs, or ask for less"
         require_memory("number of samples", samples, 32.0 * tensors, f"{asked}: {fewer}")
-        member = samples * (samples + max(network.widths))
+        member = samples * (samples + network.neurons)
         member += network.number_of_parameters if self.sampler == "weights" else 0
-        require_memory("widths", network.widths, 16.0 * member, "a single network is too large")
+        require_memory("network", network.summary, 16.0 * member, "a single network is too large")
         # Those of a chunk, of all chunks before it, and their sum.
         sums = sum(part.numbers for part in self._sums_of_chunks(1))
         require_memory("number of samples", samples, 24.0 * sums, f"sums of {asked}: {fewer}")

@@ -125,7 +125,7 @@ class TrainingJob:
         checks.check_training(network, how)
         checks.check_data(network, how, data)
         needed = 32.0 * network.number_of_parameters  # and gradients, in float64, and a copy
-        require_memory("widths", network.widths, needed, "a single network is too large")
+        require_memory("network", network.summary, needed, "a single network is too large")
         store("network", network)
         store("data", hashable(data) if callable(data) else data)
         store("how", how)
