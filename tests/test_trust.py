@@ -13,6 +13,8 @@ from dynagram.cli import app
 from dynagram.config import read_config
 from dynagram.ensembles import resume_run
 from dynagram.errors import InvalidValueError
+from dynagram.networks import Chain, network_from_toml
+from dynagram.networks.blocks import Activate, Dense
 from dynagram.results import load
 
 MODULE = """
@@ -136,6 +138,15 @@ def test_a_toml_file(stranger, activation, algorithm):
     named = next(name for name in (activation, algorithm) if ":" in name)
     shown = CliRunner().invoke(app, [*command, "--trust", named])
     assert shown.exit_code == 0, shown.output
+
+
+def test_a_chain_of_blocks(stranger):
+    """Code may be named anywhere in a table."""
+    blocks = [Dense(4, C_W=1.0), Activate("tanh"), Dense(1, C_W=1.0)]
+    text = Chain(blocks, (1, 3)).to_toml().replace('"tanh"', '"strangers_code:wave"')
+    refused(stranger, lambda: network_from_toml(text))
+    dynagram.trust("strangers_code:wave")
+    assert network_from_toml(text).activations()[0].name == "strangers_code:wave"
 
 
 def test_the_function_itself_is_trusted(stranger):

@@ -11,7 +11,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -53,7 +53,10 @@ def trusted() -> tuple[str, ...]:
 
 
 def check_trusted(argument: str, name: object) -> None:
-    """Refuse code that a file names and the user does not; other names are left to others."""
+    """Refuse code that a file names and the user does not, in tables and lists too."""
+    if isinstance(name, Mapping | list):
+        for entry in name.values() if isinstance(name, Mapping) else name:
+            check_trusted(argument, entry)
     if not isinstance(name, str) or ":" not in name or name in _named:
         return
     if _OF_THE_HOUSE.fullmatch(name):

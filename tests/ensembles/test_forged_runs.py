@@ -175,6 +175,7 @@ def test_a_file_as_large_as_a_disk_is_not_read(folder):
         ("members = 90", ""),
         ("members = 90", "members = 90\nuntil_error = 7"),
         ("seed = 1", 'seed = "one"'),
+        ('job = "walks"', "job = [1]"),
         ("[walks]", "[other]"),
         ("bad = -1", "surprise = 1"),
         ("[inputs]", '[inputs]\n"../../thesis.tex" = "0"'),

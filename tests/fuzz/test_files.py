@@ -16,7 +16,9 @@ from dynagram.config import read_config
 from dynagram.data import load_array, load_arrays, load_data
 from dynagram.ensembles.engine import read_job, resume_job, run_job
 from dynagram.errors import DynagramError
-from dynagram.networks import load_weights
+from dynagram.networks import Chain, load_weights, network_from_toml
+from dynagram.networks._huggingface import load_config
+from dynagram.networks.blocks import Activate, Dense
 from dynagram.results import Tensors, load
 from oracles.walks import DRIFT, Walks
 
@@ -77,6 +79,15 @@ def saved(tmp_path_factory):
     ]
 
 
+CHAIN = Chain([Dense(4, C_W=1.0), Activate("tanh"), Dense(1, C_W=1.0)], (1, 3))
+MODELS = [
+    {"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9, "n_inner": None}
+]
+MODELS += [
+    {"model_type": kind, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    | {"vocab_size": 9, "intermediate_size": 16, "initializer_range": 0.02}
+    for kind in ("llama", "vit")
+]
 W, B = np.ones((3, 2)), np.zeros(3)
 # Suffix, reader and files that it reads.
 ARRAYS = [
@@ -146,6 +157,10 @@ def reader_of(kind, tmp_path_factory):
         return load, saved(tmp_path_factory)
     if kind == "toml":
         return read_config, [CONFIG.encode(), CONFIG.replace("gd", "flow").encode()]
+    if kind == "chain":
+        return read_chain, [CHAIN.to_toml().encode()]
+    if kind == "json":
+        return read_model, [json.dumps(model).encode() for model in MODELS]
     if kind == "pt":
         return read_weights, [state_dict()]
     shapes = (("F32", (3, 2), 4), ("BF16", (2, 2), 2), ("F8_E4M3", (2, 2), 1), ("I64", (2,), 8))
@@ -154,6 +169,15 @@ def reader_of(kind, tmp_path_factory):
 
 def read_weights(path):
     load_weights(path, "relu")
+
+
+def read_chain(path):
+    """The table of a network as a file has it, whose text is no TOML, perhaps."""
+    network_from_toml(path.read_bytes().decode(errors="replace"))
+
+
+def read_model(path):
+    load_config(path, positions=4)
 
 
 def read_archive(path):
@@ -186,7 +210,7 @@ def fuzz(kind, examples, tmp_path, tmp_path_factory):
     check()
 
 
-KINDS = ("npy", "npz", "safetensors", "pt", "results", "toml")
+KINDS = ("npy", "npz", "safetensors", "pt", "results", "toml", "chain", "json")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,7 +221,7 @@ def test_some_files(kind, tmp_path, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_files(kind, tmp_path, tmp_path_factory):
-    fuzz(kind, 1700, tmp_path, tmp_path_factory)
+    fuzz(kind, 1300, tmp_path, tmp_path_factory)
 
 
 # --- run folders ------------------------------------------------------------------------------

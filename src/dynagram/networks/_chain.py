@@ -14,6 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
 from dynagram._toml import read_table
+from dynagram._trust import check_trusted
 from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._checks import as_list, checked_dtype, checked_integer
@@ -314,8 +315,12 @@ class Chain:
 
     @classmethod
     def from_toml(cls, text: str) -> Chain:
-        """Read the `[network]` table of a TOML text; other tables are left to others."""
+        """Read the `[network]` table of a TOML text; other tables are left to others.
+
+        An activation "module:function" is imported only if the user named it: see `trust`.
+        """
         table = read_table(text, "network", ["kind", "inputs", "blocks"], ["inputs", "blocks"])
+        check_trusted("blocks", table["blocks"])
         return cls(blocks_from_tables(table["blocks"]), table["inputs"])
 
     def __repr__(self) -> str:

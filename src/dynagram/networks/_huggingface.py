@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dynagram.data._files import check_file, read_bytes
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._chain import Chain
+from dynagram.networks._checks import checked_integer, checked_number
 from dynagram.networks.blocks._attention import Attention
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Embedding, Residual
@@ -18,6 +20,17 @@ from dynagram.networks.blocks._nonlinear import Activate, Gated, LayerNorm, RMSN
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
                 "silu": "silu", "swish": "silu", "relu": "relu"}  # fmt: skip
 _LARGEST_FILE = 2**20
+# The largest whole numbers by key: layers are written out one by one.
+_SIZES: dict[str, int] = dict.fromkeys(("n_layer", "num_hidden_layers"), 10_000)
+_SIZES |= dict.fromkeys(("n_head", "num_attention_heads", "num_key_value_heads"), 2**20)
+_SIZES |= dict.fromkeys(
+    ("n_embd", "n_inner", "hidden_size", "intermediate_size", "head_dim", "vocab_size",
+     "patch_size", "num_channels"), 2**31 - 1,
+)  # fmt: skip
+_MAY_BE_NULL = ("n_inner", "head_dim", "num_key_value_heads")
+_NUMBERS = (
+    "initializer_range", "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "rope_theta",
+)  # fmt: skip
 
 
 def load_config(
@@ -48,27 +61,28 @@ def load_config(
     >>> net.depth, net.width
     (14, 64)
     """
-    config = _read(path)
+    config = _checked(_read(path))
     kind = config.get("model_type")
-    if kind not in _READERS:
+    if not isinstance(kind, str) or kind not in _READERS:
         allowed = f"expected one of {', '.join(_READERS)}"
         raise InvalidValueError("model_type of config.json", kind, allowed)
     try:
         return _READERS[kind](config, positions, outputs, scaled)
     except KeyError as error:
         raise InvalidValueError("config.json", str(error), "this key is missing") from error
+    except OverflowError as error:
+        raise InvalidValueError("config.json", kind, "its numbers are too large") from error
 
 
 def _read(path: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(path, Mapping):
         return path
+    check_file(path, "config.json", 2)
+    if Path(path).stat().st_size > _LARGEST_FILE:
+        raise InvalidValueError("config.json", str(path), "larger than 1 MiB")
+    text = read_bytes(path, "config.json")
     try:
-        text = Path(path).read_bytes()
-        if len(text) > _LARGEST_FILE:
-            raise InvalidValueError("config.json", str(path), "larger than 1 MiB")
         config = json.loads(text)
-    except OSError as error:
-        raise InvalidValueError("config.json", str(path), f"cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidValueError("config.json", str(path), f"is not JSON: {error}") from error
     if not isinstance(config, Mapping):
@@ -76,9 +90,21 @@ def _read(path: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
+def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The numbers that are read, which must be numbers, and of a size that a network may have."""
+    for key, value in config.items():
+        if value is None and key in _MAY_BE_NULL:
+            continue
+        if key in _SIZES:
+            checked_integer(key, value, 1, _SIZES[key])
+        elif key in _NUMBERS:
+            checked_number(key, value, "must be ≥ 0")
+    return config
+
+
 def _activation(config: Mapping[str, Any], key: str, default: str) -> str:
     name = config.get(key, default)
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise InvalidValueError(key, name, f"expected one of {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 

@@ -31,7 +31,8 @@ def load(path: str | Path) -> Tensors | Outputs:
 
     - `path`: a .npz file.
 
-    **Returns:** `Tensors` or `Outputs`; nothing is unpickled, nothing named in the file imported.
+    **Returns:** `Tensors` or `Outputs`; nothing is unpickled. Code that the file names, such as an
+    activation "module:function", is imported only if you named it: see `dynagram.trust`.
 
     >>> import tempfile
     >>> from dynagram.networks import MLP

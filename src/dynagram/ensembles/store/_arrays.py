@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dynagram._memory import require_memory
 from dynagram.ensembles.store._paths import check_name, inside, read_file
 from dynagram.ensembles.store._zarr_files import GROUP, Layout
 from dynagram.errors import InvalidValueError
@@ -101,6 +102,12 @@ def write_inputs(
 def read_input(folder: Path, name: str) -> np.ndarray:
     """The array `name` that `write_inputs` put into `folder`."""
     layout, length = read_metadata(folder, name)
+    require_memory(
+        f"input {name} of {folder.parent}",
+        layout.chunk_shape,
+        2 * layout.nbytes,
+        "it cannot be read here",
+    )
     return layout.decode(
         read_file(inside(folder, f"{name}/{layout.key(0)}"), layout.nbytes), length
     )

@@ -50,6 +50,8 @@ def read_run_table(folder: Path, spec: str) -> dict[str, Any]:
         )
         if type(value) is not int or not smallest <= value < 2**32
     ]
+    if not isinstance(run["job"], str):
+        wrong.append("job")
     if until_error is None and members is None:
         wrong.append("members")
     if not (until_error is None or (isinstance(until_error, float) and 0 < until_error < 1)):

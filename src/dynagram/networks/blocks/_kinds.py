@@ -26,7 +26,7 @@ def block_from_table(table: object) -> Block:
     if not isinstance(table, Mapping):
         raise InvalidTypeError("block", shortened(repr(table)), "expected a table with a kind")
     kind: Any = table.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidValueError("kind of block", kind, f"expected one of {', '.join(KINDS)}")
     return KINDS[kind].from_table(table)
 
