@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Params
+from dynagram.networks import Architecture, Chain, Params
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
 from dynagram.results._outputs_table import outputs_grid
@@ -58,7 +58,7 @@ class Outputs(Result):
 
     kind = "outputs"
 
-    network: Architecture
+    network: Architecture | Chain
     how: Training | Posterior
     order: str
     times: tuple[float | int, ...]
@@ -470,7 +470,7 @@ def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
     return covariance[:, rows, :, rows]
 
 
-def _text_of(network: Architecture) -> str:
+def _text_of(network: Architecture | Chain) -> str:
     """The specification as TOML, or in words where its activation has no name."""
     anonymous = any(sigma.anonymous for sigma in network.activations())
     return repr(network) if anonymous else network.to_toml()

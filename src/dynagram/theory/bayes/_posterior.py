@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.data import Data
-from dynagram.networks import MLP
+from dynagram.errors import InvalidValueError
+from dynagram.networks import MLP, Chain
 from dynagram.results._outputs import Outputs
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory._kernels import frozen_kernels
@@ -41,7 +42,7 @@ _ILL_CONDITIONED = 1e-8
 
 
 def posterior_outputs(
-    network: MLP,
+    network: MLP | Chain,
     data: Data,
     posterior: Posterior,
     *,
@@ -55,6 +56,9 @@ def posterior_outputs(
     """
     data.check(network)
     if order == "1/n":
+        if isinstance(network, Chain):
+            allowed = 'the posterior of a Chain is known at order="infinite"'
+            raise InvalidValueError("order", order, allowed)
         accuracy = ACCURACY if accuracy is None else accuracy
         return _finite(network, data, posterior, accuracy, seed)
     K = frozen_kernels(network, data.inputs, layers="last").K[0]
@@ -112,7 +116,7 @@ def _training_kernel(K: np.ndarray, data: Data, posterior: Posterior) -> Trainin
 
 
 def _outputs(
-    network: MLP,
+    network: MLP | Chain,
     data: Data,
     posterior: Posterior,
     known: Conditioned,

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.theory._kernels import FrozenKernels, frozen_kernels
 from dynagram.theory.training._decay import Decay
 from dynagram.theory.training._eigenbasis import Eigenbasis
@@ -88,7 +88,7 @@ class InfiniteTraining:
 
     @classmethod
     def of(
-        cls, network: MLP, data: Data, how: Training, *, frozen: FrozenKernels | None = None
+        cls, network: Network, data: Data, how: Training, *, frozen: FrozenKernels | None = None
     ) -> InfiniteTraining:
         """The training of `network` at infinite width; repeated training inputs are merged.
 
