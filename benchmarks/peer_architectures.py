@@ -61,12 +61,13 @@ def _worker(request: dict) -> dict:
     shape = (request["samples"], *request["inputs"])
     x = jax.numpy.asarray(np.random.default_rng(0).standard_normal(shape))
     _, _, kernel = stax.serial(*build(stax, jax.numpy, request["layers"]))
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     compiled = jax.jit(lambda a: kernel(a, None, ("nngp", "ntk")))
     result, times = measure(lambda: jax.block_until_ready(compiled(x)), request["repeats"])
     if request.get("all"):
         return {"K": np.asarray(result.nngp).tolist(), "Theta": np.asarray(result.ntk).tolist()}
     values = {"K": float(result.nngp[0, 1]), "Theta": float(result.ntk[0, 1])}
-    return times | values
+    return times | values | {"base_MB": base}
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
         error = np.hypot(error, general.errors[letter]) + 1e-12
         # Differences of four and eight runs: Student's t with few degrees of freedom.
         assert np.all(np.abs(value - general.values[letter]) < 6.0 * error)
-        assert np.all(error < 0.02 * np.abs(value))
+        assert np.all(error < 0.02 * np.abs(value).max())
 
 
 # --- who uses them ----------------------------------------------------------------------------
@@ -215,7 +215,11 @@ def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
 def test_predictions_use_them():
     network = NETWORKS["pools"]
     rng = np.random.default_rng(7)
-    x, y, z = rng.standard_normal((4, 32)), rng.standard_normal((4, 2)), rng.standard_normal((2, 32))
+    x, y, z = (
+        rng.standard_normal((4, 32)),
+        rng.standard_normal((4, 2)),
+        rng.standard_normal((2, 32)),
+    )
     data = Data(x, y, test_x=z)
     made = chain_kernels(network, np.concatenate([x, z]))
     tensors = predict(network, x, ("K", "Theta"))
@@ -261,7 +265,9 @@ def test_refused_sizes_and_signals():
     zero = Chain([Dense(4), RMSNorm(), Dense(1)], 2)
     with pytest.raises(InvalidValueError, match="epsilon > 0"):
         chain_kernels(zero, np.zeros((1, 2)))
-    wild = Chain([Dense(4, C_W=1e150), Activate("relu"), Dense(4, C_W=1e150), RMSNorm(), dense(1)], 1)
+    wild = Chain(
+        [Dense(4, C_W=1e150), Activate("relu"), Dense(4, C_W=1e150), RMSNorm(), dense(1)], 1
+    )
     with pytest.raises(NonFiniteError, match="overflows"):
         chain_kernels(wild, np.ones((1, 1)))
     long = Chain([Dense(4), Attention(1, 4), Dense(1)], inputs=(100, 1))
@@ -283,4 +289,6 @@ def test_equals_neural_tangents(name):
     off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(made.Theta[off], np.array(GOLDEN[name]["Theta"])[off], rtol=1e-9)
     # Its derivatives of kinks on the diagonal go through arccos near 1: errors of 1e-8.
-    np.testing.assert_allclose(np.diagonal(made.Theta), np.diagonal(GOLDEN[name]["Theta"]), rtol=2e-8)
+    np.testing.assert_allclose(
+        np.diagonal(made.Theta), np.diagonal(GOLDEN[name]["Theta"]), rtol=2e-8
+    )
