@@ -34,6 +34,7 @@ docs: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/architectures.py
 	$(BIN)/python benchmarks/ntk.py
 	$(BIN)/python benchmarks/ensembles.py
 	$(BIN)/python benchmarks/runs.py

@@ -32,12 +32,12 @@ def peer_python(given: str | None = None) -> str:
     return str(python)
 
 
-def ask(python: str, request: dict, timeout: float = 600.0) -> dict:
+def ask(python: str, request: dict, timeout: float = 600.0, worker: str = "peer.py") -> dict:
     """The worker's answer, or {"error": …} when it failed, ran out of memory or of time."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "JAX_ENABLE_X64")}
     try:
         child = subprocess.run(
-            [python, str(HERE / "peer.py"), json.dumps(request)],
+            [python, str(HERE / worker), json.dumps(request)],
             capture_output=True,
             text=True,
             timeout=timeout,

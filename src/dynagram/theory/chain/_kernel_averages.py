@@ -6,7 +6,7 @@ that the compiled passes of `kernel_step` do the work: closed forms, or Mehler's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -18,14 +18,15 @@ from jaxtyping import Float
 
 from dynagram.activations import Activation, padded_size
 from dynagram.gaussian._closed_forms import closed_kernel
-from dynagram.gaussian._kernel_map import has_closed_step, kernel_step
+from dynagram.gaussian._kernel_map import kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
 from dynagram.gaussian._scalar import moment
 from dynagram.theory.chain._kernel_program import Affine, Average
+from dynagram.theory.chain._position_pairs import PositionPairs
 
 Tiles = Float[np.ndarray, "pair *inputs"]
 _COINCIDENT = 1e-13  # 1 − ρ below this is rounding of identical signals
-_TILE_NUMBERS = 2**17  # of one pass, so that it stays in cache
+_TILE_NUMBERS = 2**15  # of one pass, so that it stays in cache
 _ROW_NUMBERS = 2**15  # rows of coefficients of one pass
 _FEW_NUMBERS = 2**12  # that cost nothing
 _MOMENTS = 2**12  # variances of one pass over nodes
@@ -67,9 +68,13 @@ def average_cross(
     right: Float[np.ndarray, "position right"],
 ) -> Values:
     """The average between two blocks of as many inputs; `left`, `right` their variances."""
-    pairs, P = step.lists.cross, step.lists.cross.positions
     variance = np.concatenate([left, right])
-    return _by_parts(step, pairs.first, P + pairs.second, variance, values)
+    return _by_parts(step, _cross_parts(step.lists.cross, left.shape[1]), variance, values)
+
+
+@lru_cache(maxsize=64)
+def _cross_parts(pairs: PositionPairs, tile: int) -> list[Part]:
+    return _parts(pairs.first, pairs.positions + pairs.second, tile, 2 * pairs.positions)
 
 
 def average_same(
@@ -90,7 +95,8 @@ def average_same(
         for p in (pairs.first, pairs.second)
     )
     single = values.each(lambda array: array[~ends].reshape(-1, 1, 1))
-    made = _by_parts(step, rows, columns, variance.reshape(-1, 1), single)
+    flat = variance.reshape(-1, 1)
+    made = _by_parts(step, _parts(rows, columns, 1, flat.size), flat, single)
     assert made.Theta is not None
     K[~ends], Theta[~ends] = made.K.reshape(-1, inputs), made.Theta.reshape(-1, inputs)
     return Values(K, Theta)
@@ -105,9 +111,8 @@ def _diagonal(
         part.reshape(variance.shape) for part in _moments(step.sigma, C_W * variance.reshape(-1))
     )
     tangent = np.zeros_like(K) if Theta is None else Theta
-    made = KernelStep(jnp.asarray(value), jnp.asarray(slope), value, slope)
-    then = _plain if step.gate is None else _gated
-    one, two = then(made, jnp.asarray(K), jnp.asarray(tangent), _numbers(step))
+    then = _compiled_plain if step.gate is None else _compiled_gated
+    one, two = then(value, slope, K, tangent, _numbers(step))
     return np.asarray(one), np.asarray(two)
 
 
@@ -134,63 +139,97 @@ def _closed_moments(sigma: Activation):
     return None if kernel is None else jax.jit(kernel.diagonal)
 
 
-def _by_parts(
-    step: Average, rows: np.ndarray, columns: np.ndarray, variance: np.ndarray, values: Values
-) -> Values:
-    """The average on tiles at block `rows` and `columns`, so many at a time that caches hold."""
-    tile, size = variance.shape[1], rows.size
-    blocks = 1 << max(variance.shape[0] - 1, 0).bit_length()  # few compiled shapes
-    variance = np.concatenate([variance, np.repeat(variance[-1:], blocks - len(variance), axis=0)])
+class Part(NamedTuple):
+    """Some of the tiles, taken in one pass."""
+
+    which: slice | np.ndarray
+    places: Places
+
+
+def _parts(rows: np.ndarray, columns: np.ndarray, tile: int, blocks: int) -> list[Part]:
+    """Tiles at block `rows` and `columns` in parts of one size, so that one shape compiles.
+
+    The last part may overlap the one before; few tiles are padded to a power of two by repetition.
+    """
+    size, samples = rows.size, tile << max(blocks - 1, 0).bit_length()
+    if size * tile**2 <= _FEW_NUMBERS:
+        some = np.minimum(np.arange(1 << max(size - 1, 0).bit_length()), size - 1)
+        return [Part(some, Places(samples, tile, rows[some], columns[some]))]
+    most = max(1, min(_TILE_NUMBERS // tile**2, _ROW_NUMBERS // tile, size))
+    length = -(-size // -(-size // most))
+    parts = []
+    for start in range(0, size, length):
+        some = slice(min(start, size - length), min(start, size - length) + length)
+        parts.append(Part(some, Places(samples, tile, rows[some], columns[some])))
+    return parts
+
+
+def _by_parts(step: Average, parts: list[Part], variance: np.ndarray, values: Values) -> Values:
+    """The average on tiles, so many at a time that caches hold them."""
+    extra = parts[0].places.blocks - variance.shape[0]
+    variance = np.concatenate([variance, np.repeat(variance[-1:], extra, axis=0)])
+    average = _closed_average(step.sigma, step.gate is not None) or _series_average
+    nothing, numbers = np.zeros((1, 1, 1)), _numbers(step)
     K, Theta = np.empty_like(values.K), np.empty_like(values.K)
-    for part in _parts(size, tile):
-        places = Places(blocks * tile, tile, rows[part], columns[part])
-        tangent = None if values.Theta is None else values.Theta[part]
-        made = _average(step, places, variance, values.K[part], tangent)
-        K[part], Theta[part] = made
+    for which, places in parts:
+        tangent = nothing if values.Theta is None else values.Theta[which]
+        K[which], Theta[which] = average(step, places, variance, values.K[which], tangent, numbers)
     return Values(K, Theta)
 
 
-def _parts(size: int, tile: int) -> Iterator[slice | np.ndarray]:
-    """Parts of one length that cover `size`, so that one shape compiles.
-
-    The last may overlap the one before; few tiles are padded to a power of two by repetition.
-    """
-    if size * tile**2 <= _FEW_NUMBERS:
-        length = 1 << max(size - 1, 0).bit_length()
-        yield np.minimum(np.arange(length), size - 1)
-        return
-    most = max(1, min(_TILE_NUMBERS // tile**2, _ROW_NUMBERS // tile, size))
-    length = -(-size // -(-size // most))
-    for start in range(0, size, length):
-        yield slice(min(start, size - length), min(start, size - length) + length)
+def _numbers(step: Average) -> np.ndarray:
+    return np.array([*step.affine, *(step.gate or ())])
 
 
-def _numbers(step: Average) -> jax.Array:
-    return jnp.asarray([*step.affine, *(step.gate or ())])
+@lru_cache(maxsize=64)
+def _closed_average(sigma: Activation, is_gated: bool):
+    """K and Θ after an average that is known in closed form, one compiled pass; else None."""
+    kernel = closed_kernel(sigma)
+    if kernel is None:
+        return None
+
+    @jax.jit
+    def run(
+        variance: jax.Array, gram: jax.Array, Theta: jax.Array, numbers: jax.Array,
+        rows: jax.Array, columns: jax.Array,
+    ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+        scaled, variance = (
+            (numbers[4] * gram, numbers[4] * variance) if is_gated else (gram, variance)
+        )
+        prepared = jax.lax.optimization_barrier((jnp.sqrt(variance), *kernel.prepare(variance)))
+        root_left, *left = (number[rows][:, :, None] for number in prepared)
+        root_right, *right = (number[columns][:, None, :] for number in prepared)
+        if not sigma.is_smooth:  # signals that are one up to rounding must be so exactly
+            limit = root_left * root_right
+            scaled = jnp.where(scaled >= (1.0 - _COINCIDENT) * limit, limit, scaled)
+        # The barriers keep the compiler from taking the costly angle twice.
+        slope = jax.lax.optimization_barrier(kernel.slope(left, right, scaled))
+        value = jax.lax.optimization_barrier(kernel.value(left, right, scaled, slope))
+        return (_gated if is_gated else _plain)(value, slope, gram, Theta, numbers)
+
+    def average(step: Average, places: Places, variance, K, Theta, numbers):
+        del step
+        return run(variance, K, Theta, numbers, *places.places)
+
+    return average
 
 
-def _average(
+def _series_average(
     step: Average,
     places: Places,
     variance: Float[np.ndarray, "block tile"],
     K: Tiles,
-    Theta: Tiles | None,
+    Theta: np.ndarray,
+    numbers: np.ndarray,
 ) -> tuple[jax.Array, jax.Array]:
-    """K and Θ after the average, in one compiled pass."""
-    sigma, numbers = step.sigma, _numbers(step)
-    tangent = jnp.zeros((1, 1, 1)) if Theta is None else jnp.asarray(Theta)
-    gram, C_W = jnp.asarray(K), 1.0 if step.gate is None else step.gate[0]
-    blocks = jnp.asarray(C_W * variance)
-    scaled = gram if step.gate is None else C_W * gram
-    extra = (gram, tangent, numbers)
-    if has_closed_step(sigma) and sigma.is_smooth:
-        then = _plain if step.gate is None else _gated
-        return kernel_step(sigma, places, blocks.reshape(-1), scaled, then, *extra)
-    rows, columns = places.places
-    coincident, scaled = _separated(blocks, scaled, rows, columns)
-    then = _plain_coincident if step.gate is None else _gated_coincident
-    flat = np.asarray(blocks).reshape(-1)
-    return kernel_step(sigma, places, flat, scaled, then, *extra, coincident, rows)
+    """K and Θ after an average by Mehler's series."""
+    gram, (rows, columns) = jnp.asarray(K), places.places
+    C_W = 1.0 if step.gate is None else step.gate[0]
+    blocks = C_W * variance
+    coincident, scaled = _separated(blocks, C_W * gram, rows, columns)
+    then = _plain_step if step.gate is None else _gated_step
+    extra = gram, jnp.asarray(Theta), jnp.asarray(numbers), coincident, rows
+    return kernel_step(step.sigma, places, blocks.reshape(-1), scaled, then, *extra)
 
 
 @jax.jit
@@ -210,21 +249,24 @@ def _tangent(slope: jax.Array, Theta: jax.Array) -> jax.Array:
 
 
 def _plain(
-    step: KernelStep, gram: jax.Array, Theta: jax.Array, numbers: jax.Array
+    value: jax.Array, slope: jax.Array, gram: jax.Array, Theta: jax.Array, numbers: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     del gram
-    return _affine(step.value, _tangent(step.slope, Theta), numbers)
+    return _affine(value, _tangent(slope, Theta), numbers)
 
 
 def _gated(
-    step: KernelStep, gram: jax.Array, Theta: jax.Array, numbers: jax.Array
+    value: jax.Array, slope: jax.Array, gram: jax.Array, Theta: jax.Array, numbers: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """σ(h) g with independent h and g: K = ⟨σσ⟩R, R the covariance of g."""
     C_W, C_gate, lambda_W, lambda_gate = (numbers[4 + i] for i in range(4))
     R = C_gate * gram
-    tangent = _tangent(step.slope, R * (lambda_W * gram + C_W * Theta))
-    tangent = tangent + step.value * (lambda_gate * gram + C_gate * Theta)
-    return _affine(step.value * R, tangent, numbers)
+    tangent = _tangent(slope, R * (lambda_W * gram + C_W * Theta))
+    tangent = tangent + value * (lambda_gate * gram + C_gate * Theta)
+    return _affine(value * R, tangent, numbers)
+
+
+_compiled_plain, _compiled_gated = jax.jit(_plain), jax.jit(_gated)
 
 
 def _affine(K: jax.Array, Theta: jax.Array, numbers: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -232,21 +274,21 @@ def _affine(K: jax.Array, Theta: jax.Array, numbers: jax.Array) -> tuple[jax.Arr
     return C_b + C_W * K, lambda_b + lambda_W * K + C_W * Theta
 
 
-def _with_diagonal(step: KernelStep, coincident: jax.Array, rows: jax.Array) -> KernelStep:
-    """⟨σ²⟩ and ⟨σ'²⟩, known exactly, where two signals are one."""
+def _with_diagonal(
+    step: KernelStep, coincident: jax.Array, rows: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """⟨σσ⟩ and ⟨σ'σ'⟩, of one variable where two signals are one."""
 
     def put(diagonal, values: jax.Array) -> jax.Array:
         blocks = jnp.asarray(diagonal).reshape(-1, values.shape[1])
         return jnp.where(coincident, blocks[rows][:, :, None], values)
 
-    value = put(step.value_diagonal, step.value)
-    slope = put(step.slope_diagonal, step.slope)
-    return KernelStep(value, slope, step.value_diagonal, step.slope_diagonal)
+    return put(step.value_diagonal, step.value), put(step.slope_diagonal, step.slope)
 
 
-def _plain_coincident(step, gram, Theta, numbers, coincident, rows):
-    return _plain(_with_diagonal(step, coincident, rows), gram, Theta, numbers)
+def _plain_step(step, gram, Theta, numbers, coincident, rows):
+    return _plain(*_with_diagonal(step, coincident, rows), gram, Theta, numbers)
 
 
-def _gated_coincident(step, gram, Theta, numbers, coincident, rows):
-    return _gated(_with_diagonal(step, coincident, rows), gram, Theta, numbers)
+def _gated_step(step, gram, Theta, numbers, coincident, rows):
+    return _gated(*_with_diagonal(step, coincident, rows), gram, Theta, numbers)

@@ -87,7 +87,8 @@ class CrossRun:
                 pairs = step.lists.cross
                 one = _scale(left, step.epsilon)[pairs.first][:, :, None]
                 two = _scale(right, step.epsilon)[pairs.second][:, None, :]
-                self.values = self.values.each(lambda array: array * one * two)
+                factor = one * two
+                self.values = self.values.each(lambda array: array * factor)
         else:
             self.values = _move(step, self.values, self.frames, 0)
 

@@ -28,6 +28,7 @@ HEAD_SAMPLES = 2**12
 REPLICAS = 8  # runs with other samples of the heads, whose spread is the error
 _MAX_BYTES = 8 * 1024**3
 _BLOCK_NUMBERS = 2**18  # of one array of a pair of blocks of inputs
+_NUMBERS_PER_CALL = 20_000  # that cost as much as calling a compiled pass
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,13 @@ def run_alone(network: Chain, program: Program, signal: Signal) -> SameRun:
 
 def tile_size(program: Program, inputs: int) -> int:
     """Inputs of a block: few where many pairs of positions are carried."""
-    most = max(1, int((_BLOCK_NUMBERS / program.widest.cross.size) ** 0.5))
+    pairs = program.widest.cross.size
+    most = max(1, int((_BLOCK_NUMBERS / pairs) ** 0.5))
     if inputs <= most and inputs <= 8:
         return 1 << (inputs - 1).bit_length()  # few compiled shapes
-    blocks = -(-inputs // most)
-    if inputs >= 64:  # the blocks on the diagonal are computed twice
-        blocks = max(blocks, 4)
-    return -(-inputs // blocks)
+    # Of A(1 + 1/b) for blocks on the diagonal, computed twice, and B b²/2 for calls.
+    best = round((inputs**2 * pairs / _NUMBERS_PER_CALL) ** (1.0 / 3.0))
+    return -(-inputs // max(-(-inputs // most), best, 1))
 
 
 def _block_pairs(N: int, M: int, tile: int, is_square: bool) -> Iterator[tuple[range, range]]:
@@ -271,14 +272,12 @@ def first_cross(network: Chain, lists: Lists, left: Signal, right: Signal) -> Va
     if isinstance(block, Embedding):
         one, two = left[:, p, 0].T[:, :, None], right[:, q, 0].T[:, None, :]
         return _embedded(block, one == two, (p == q)[:, None, None])
+    one = np.ascontiguousarray(left.transpose(1, 0, 2)) / left.shape[2]
+    two = np.ascontiguousarray(right.transpose(1, 2, 0))
     if pairs.is_full:
-        P, c = left.shape[1:]
-        rows = left.transpose(1, 0, 2).reshape(-1, c) @ right.transpose(1, 0, 2).reshape(-1, c).T
-        gram = rows.reshape(P, left.shape[0], P, right.shape[0]).transpose(0, 2, 1, 3)
-        gram = np.ascontiguousarray(gram).reshape(pairs.size, left.shape[0], right.shape[0])
-    else:
-        gram = left[:, p].transpose(1, 0, 2) @ right[:, q].transpose(1, 2, 0)
-    return Values(gram / left.shape[2], None)
+        gram = one[:, None] @ two[None, :]
+        return Values(gram.reshape(pairs.size, *gram.shape[2:]), None)
+    return Values(one[p] @ two[q], None)
 
 
 def first_same(network: Chain, pairs: PositionPairs, signal: Signal) -> Values:
