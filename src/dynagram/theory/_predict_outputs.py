@@ -42,6 +42,8 @@ def predict_outputs(
     At infinite width training is (10.31), (10.40), (10.41) and inference (6.57), (6.64); to order
     1/n they are (∞.160)-(∞.165), docs/derivations/trained-outputs.md (D1.14), and (6.79)-(6.89).
     For one given network: its own NTK (∞.93), with order 1/n its dNTK and ddNTKs too (∞.154).
+    Other losses than squared errors, batches, momentum and schedules have no closed forms: outputs
+    are moved by the equations of docs/derivations/any-loss.md and averaged over initial outputs.
 
     **Arguments:**
 
@@ -67,8 +69,9 @@ def predict_outputs(
     the tensors of all N = N_A + N_B samples, once for all moments, then N⁵ multiply-adds in the
     eigenbasis of the training NTK. 16 + 16 samples, depth 4: half a minute and 1.4 GB; 64 + 64 on
     an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
-    80 N⁴ numbers, half of that beyond 76 samples. Of inference: V of all samples, N⁴ numbers per
-    layer.
+    80 N⁴ numbers, half of that beyond 76 samples. Without closed forms, besides, N_A³N n_L for each
+    of about 500 nodes and every step, and at most 64 samples. Of inference: V of all samples, N⁴
+    numbers per layer.
 
     >>> from dynagram.training import GradientDescent, GradientFlow
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)
