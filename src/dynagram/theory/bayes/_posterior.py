@@ -55,9 +55,6 @@ def posterior_outputs(
     """
     data.check(network)
     if order == "1/n":
-        if isinstance(network, Chain):
-            allowed = 'the posterior of a Chain is known at order="infinite"'
-            raise InvalidValueError("order", order, allowed)
         accuracy = ACCURACY if accuracy is None else accuracy
         return _finite(network, data, posterior, accuracy, seed)
     K = frozen_kernels(network, data.inputs, layers="last").K[0]
