@@ -1,6 +1,7 @@
 """The program as a whole: help, errors, cold start."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -58,3 +59,20 @@ def test_without_the_extra_the_pip_command_is_given(arguments, tmp_path):
     assert result.stderr.count("\n") == 1
     assert "pip install 'dynagram[report]'" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_compiled_code_is_kept_only_where_told(tmp_path, kept):
+    folder, here = tmp_path / "cache", tmp_path / "here"
+    here.mkdir()
+    environment = {k: v for k, v in os.environ.items() if k != "DYNAGRAM_CACHE"}
+    environment |= {"DYNAGRAM_CACHE": str(folder)} if kept else {}
+    program = "import sys; sys.argv = ['dynagram', 'critical', 'tanh', '--json']; "
+    program += "from dynagram.cli import main; main()"
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, cwd=here, env=environment
+    )
+    assert folder.exists() == kept
+    assert not any(here.iterdir())
+    if kept:
+        assert any(folder.iterdir())
