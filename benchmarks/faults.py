@@ -195,6 +195,14 @@ def killed_process(case):
     return case.same()
 
 
+def torn_result(case):
+    """a worker of process:2 dies in the middle of a result"""
+    found = run_job(
+        job(torn=100), members=MEMBERS, folder=case.run, executor="process:2", retries=0
+    )
+    return f"left out: {found.failed[0]}; the others {case.same(r'/c/1(/|$)')}"
+
+
 def endless_member(case):
     """a member that never ends, time_limit 3, process:2"""
     found = run_job(
@@ -363,7 +371,8 @@ def huge_network(_):
 FAULTS = {
     forged_paths: 10, stray_record: 10, forged_chunk: 10, linked_folder: 10, read_only: 10,
     missing_metadata: 10, foreign_code: 30, bomb: 120, many_inputs: 10, huge_network: 30,
-    terminated: 60, hung_up: 60, ctrl_c: 60, killed_process: 60, endless_member: 180,
+    terminated: 60, hung_up: 60, ctrl_c: 60, killed_process: 60, torn_result: 180,
+    endless_member: 180,
     poison_on_processes: 180, poison_on_dask: 240, dead_scheduler: 90,
 }  # fmt: skip
 PATIENT = {stopped_process: 150, stopped_dask_worker: 180, stopped_scheduler: 150}

@@ -126,6 +126,19 @@ def test_a_member_that_never_ends_is_found_by_the_time_limit(unbroken):
     np.testing.assert_array_equal(found.arrays["walk"][others], expected[others])
 
 
+@POSIX
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_of_a_result(unbroken):
+    """The pool waits for the rest of it and would wait for ever; so would Ctrl-C for the pool."""
+    job = Walks(DRIFT, torn=33)
+    found = run_job(job, members=MEMBERS, executor="process:2", retries=0)
+    assert found.failed == (FailedMember(33, 1, "its worker process died"),)
+    others = np.delete(np.arange(MEMBERS), 33)
+    expected = unbroken[1].arrays["walk"]
+    np.testing.assert_array_equal(found.arrays["walk"][others], expected[others])
+    assert multiprocessing.active_children() == []
+
+
 @pytest.mark.parametrize(
     ("executor", "limit", "words"),
     [

@@ -1,6 +1,8 @@
 """A job for tests of the engine and the store that needs no networks, and no JAX."""
 
 import os
+import struct
+import sys
 import time
 import tomllib
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from dynagram.errors import NonFiniteError
 class Walks:
     """A random walk per member, with drift `x`; member `bad` fails, `deadly` kills, `slow` hangs.
 
-    Chunks take `pause` seconds.
+    `torn` kills a worker of a process pool while it sends a result. Chunks take `pause` seconds.
     """
 
     kind: ClassVar[str] = "walks"
@@ -27,6 +29,7 @@ class Walks:
     bad: int = -1
     deadly: int = -1
     slow: int = -1
+    torn: int = -1
     pause: float = 0.0
 
     def run_chunk(self, first, size):
@@ -34,6 +37,9 @@ class Walks:
         if self.bad in members:
             raise NonFiniteError("it fell over")
         if self.deadly in members:
+            os._exit(3)
+        if self.torn in members:
+            send_half_a_result()
             os._exit(3)
         if self.slow in members:
             time.sleep(3600)
@@ -47,7 +53,7 @@ class Walks:
         return {"mean": moments["sums"].mean()}
 
     def to_toml(self):
-        names = ("seed", "chunk_members", "bad", "deadly", "slow", "pause")
+        names = ("seed", "chunk_members", "bad", "deadly", "slow", "torn", "pause")
         return write_table("walks", {name: getattr(self, name) for name in names})
 
     def arrays(self):
@@ -59,6 +65,14 @@ class Walks:
 
     def dims(self):
         return dict.fromkeys(("walk", "mean", "x", "sums"), ("step",)) | {"sign": ()}
+
+
+def send_half_a_result():
+    """Begin a message of a thousand bytes to the pool that this process works for."""
+    frame = sys._getframe()
+    while "result_queue" not in frame.f_locals:
+        frame = frame.f_back
+    os.write(frame.f_locals["result_queue"]._writer.fileno(), struct.pack("!i", 1000) + b"half")
 
 
 DRIFT = np.array([0.5, 0.0, 0.0, 1.0])

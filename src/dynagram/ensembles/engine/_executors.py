@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing import parent_process, resource_tracker
@@ -28,6 +29,8 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 
 _ALLOWED = "expected process:N, dask, dask:N, tcp://host:port or a concurrent.futures.Executor"
 _PATTERNS = (r"process:[1-9]\d{0,3}", r"dask(:[1-9]\d{0,3})?", r"(tcp|tls)://\S+")
+# Seconds in which a pool should have noticed that a worker died.
+_MOURNING = 5.0
 
 
 # --- what runs in a worker --------------------------------------------------------------------
@@ -107,6 +110,7 @@ class Workers:
 
     window = 1
     limit: float | int | None = None  # seconds that a chunk may take
+    takes_back = True  # whether work on its way may be cancelled
 
     def submit(self, job: Job, first: int, size: int) -> Future[Packed]:
         """Begin a chunk of the job."""
@@ -160,12 +164,17 @@ class Elsewhere(Workers):
 class Processes(Elsewhere):
     """A pool of `count` processes, started afresh (never forked: JAX has threads)."""
 
+    takes_back = (
+        False  # a pool whose processes are killed stumbles over futures that were cancelled
+    )
+
     def __init__(self, count: int, limit: float | int | None = None):
         self._count = count
         super().__init__(self._start(), window=2 * count, limit=limit)
 
     def _start(self) -> ProcessPoolExecutor:
         self._context = _RememberingContext(self._count)
+        self._whole = time.monotonic()
         beats = self._context.beats.counters
         return ProcessPoolExecutor(
             self._count, self._context, initializer=_begin_worker, initargs=(beats,)
@@ -177,9 +186,19 @@ class Processes(Elsewhere):
             return super().submit(job, first, size)
 
     def check(self) -> None:
-        """End the processes that show no sign of life, which breaks the pool."""
+        """End the processes that show no sign of life, which breaks the pool.
+
+        A pool whose worker was killed in the middle of a result waits for the rest of it and does
+        not notice: raises `BrokenExecutor` in its place.
+        """
         for process in self._context.beats.silent(self._context.started):
             process.kill()
+        running = [process.sentinel for process in self._context.started if process.pid is not None]
+        now = time.monotonic()
+        if not wait(running, timeout=0):
+            self._whole = now
+        elif now - self._whole > _MOURNING:
+            raise BrokenExecutor("a worker died, and its pool did not notice")
 
     def renew(self) -> None:
         """A new pool, without what is left of the old one."""
@@ -189,9 +208,14 @@ class Processes(Elsewhere):
     def stop(self, *, abandon: bool) -> None:
         """End the processes."""
         if abandon:
-            for process in self._context.started:
-                if process.pid is not None:
-                    process.kill()  # which ends those that were stopped as well
+            begun = [process for process in self._context.started if process.pid is not None]
+            for process in begun:
+                process.kill()  # which ends those that were stopped as well
+            for process in begun:
+                wait([process.sentinel])
+            # The pool may wait for the rest of a result that nobody writes any more.
+            with contextlib.suppress(AttributeError, OSError):
+                self.executor._result_queue._writer.close()  # pyright: ignore
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 

@@ -90,8 +90,9 @@ class Schedule:
             yield
             abandon = bool(self._flying)  # chunks behind the end of the run
         finally:
-            for future in self._flying:
-                future.cancel()
+            if workers.takes_back:
+                for future in self._flying:
+                    future.cancel()
             workers.stop(abandon=abandon)
 
     def plan(self, chunks: Iterable[int]) -> None:
@@ -113,10 +114,10 @@ class Schedule:
             self._send()
             finished, _ = wait(self._flying, timeout=_LOOK, return_when=FIRST_COMPLETED)
             awake()
-            self._workers.check()
             for number in self._collect(finished):
                 done = self._done[number]
                 write(number, done.packed, done.failed)
+            self._look()
         return self._done.pop(chunk)
 
     # --- sending ------------------------------------------------------------------------------
@@ -177,6 +178,17 @@ class Schedule:
             if assembly.open == 0:
                 yield self._assembled(piece.chunk)
         if broken:
+            self._broken()
+
+    def _look(self) -> None:
+        """See to the workers; what an executor has lost without a word is lost as in any other."""
+        try:
+            self._workers.check()
+        except BrokenExecutor as error:
+            if len(self._flying) == 1:
+                (piece,) = self._flying.values()
+                self._flying.clear()
+                self._failure(piece, error)
             self._broken()
 
     def _given_up(self, piece: _Piece, error: CancelledError) -> None:
