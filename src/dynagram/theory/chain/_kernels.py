@@ -73,8 +73,8 @@ def chain_kernels(
     >>> from dynagram.networks.blocks import Activate, Conv, Dense, Flatten
     >>> net = Chain([Conv(8, size=3, C_W=2.0), Activate("relu"), Flatten(1)], inputs=(4, 1))
     >>> chain_kernels(net, np.eye(4)[:2]).K.round(6)
-    array([[0.25    , 0.125   ],
-           [0.125   , 0.25    ]])
+    array([[0.166667, 0.053052],
+           [0.053052, 0.25    ]])
     """
     program = compile_program(network)
     signal = _signal(network, program, x)

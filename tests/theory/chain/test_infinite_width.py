@@ -50,8 +50,7 @@ NETWORKS = {
          Flatten(2, **HYPER)], inputs=(6, 2)),
     "pools": Chain(
         [conv(), Activate("relu"), AveragePool(2), conv(), Activate("erf"), AveragePool(),
-         dense(2)],
-        inputs=(4, 4, 2)),
+         dense(2)], inputs=(4, 4, 2)),
     "window": Chain(
         [conv(size=(3, 2), padding="valid", stride=(1, 2)), Activate("erf"), AveragePool(2),
          dense(3), Activate("gelu"), Flatten(2, **HYPER)], inputs=(6, 4, 2)),
