@@ -28,6 +28,9 @@ from dynagram.ensembles.trained._pairs import _changes, _turned_shift
 from dynagram.errors import InvalidValueError
 from dynagram.networks import Layer
 
+# Whole ensembles and trainings: a minute and more together.
+pytestmark = pytest.mark.slow
+
 NET = MLP([2, 12, 1], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.5)
 X, Y, T = np.array([[1.0, 0.3]]), np.array([[0.8]]), np.array([[0.4, -0.9]])
 DATA = Data(X, Y, T)

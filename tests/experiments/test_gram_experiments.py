@@ -25,6 +25,9 @@ from dynagram_experiments.gram import (
 from dynagram_experiments.gram._training import Split, record_epochs, record_training
 from dynagram_experiments.gram.swissroll import runs as swissroll_runs
 
+# Whole ensembles and trainings: a minute and more together.
+pytestmark = pytest.mark.slow
+
 
 def shrink(monkeypatch, module, **constants):
     for name, value in constants.items():

@@ -18,7 +18,12 @@ def test_every_frozen_number_is_computed():
     assert set(CASES) == set(FROZEN)
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+def with_speed(name):
+    """Ensembles take seconds each: they are left to the slow run."""
+    return pytest.param(name, marks=pytest.mark.slow) if name.startswith("ensembles.") else name
+
+
+@pytest.mark.parametrize("name", [with_speed(name) for name in sorted(CASES)])
 def test_number(name):
     case = CASES[name]
     numbers = case.numbers()

@@ -12,6 +12,9 @@ from dynagram.theory.saddle import BlockNetwork, SymmetricNetwork
 from dynagram.theory.saddle._flow import gaussian_nodes, output
 from dynagram.theory.saddle._reduced import coordinates, scalar_problem
 
+# Whole ensembles and trainings: a minute and more together.
+pytestmark = pytest.mark.slow
+
 INPUTS = 5
 
 
