@@ -31,6 +31,7 @@ def measured(network):
     return simulate(network, X, names, members=128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LETTERS)
 def test_axes_and_layers(name):
     letter, results = LETTERS[name], []

@@ -49,6 +49,7 @@ def targets(kind, samples):
     return rng.integers(0, 3 if kind == "labels" else 2, samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "skip"), [*((kind, 0.0) for kind in LOSSES), ("labels", 0.7)])
 def test_every_column_by_other_means(kind, skip, monkeypatch):
     monkeypatch.setattr("dynagram.observables._measure._LARGEST_BATCH", 11)

@@ -248,6 +248,7 @@ class TestMaximalUpdate:
             np.testing.assert_allclose(getattr(again, name), getattr(network, name), rtol=1e-14)
         assert maximal_update(network, network.widths) == network
 
+    @pytest.mark.slow
     def test_hidden_features_move_by_the_same_amount_at_every_width(self, getkey):
         """Change of z^(ℓ) in one step: ∝ n^0 in μP, ∝ n^(-1/2) where λ does not vary with n."""
         base = MLP((3, 32, 32, 2), "tanh", C_b=0.0, C_W=1.0)

@@ -87,6 +87,7 @@ def test_exact_posterior(name):
         assert np.max(np.abs(prediction)) > 6 * np.max(error), (quantity, prediction, error)
 
 
+@pytest.mark.slow
 def test_what_is_left_of_the_evidence_falls_with_the_square_of_the_width():
     name, residuals, errors = "one hidden layer", [], []
     coefficient = predicted(name)["log evidence"]

@@ -52,6 +52,7 @@ def check_letters(measured, name, letters, samples=2):
             assert resolved > 10.0, letter  # a factor of two would be seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["residual", "swiglu", "post-norm", "layer-norm"])
 def test_tensors_up_to_F(measured, name):
     check_letters(measured, name, LOW)

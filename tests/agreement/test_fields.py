@@ -16,6 +16,7 @@ from dynagram_experiments.fields.coactivation.runs import Case, Runs, run_case
 TASK = zero_or_one(200, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("readout", ["mean", "signed"])
 def test_one_layer_trains_without_weights(readout):
     run = one_layer(TASK, readout, 30.0, 7, 120, "<f8")
@@ -40,6 +41,7 @@ def test_one_step_on_digits(L):
             assert abs(found.order(name) - 2) < 0.05
 
 
+@pytest.mark.slow
 def test_frozen_masks_on_digits():
     run = anchored(2, "fields", 7, width=64, samples=60, steps=100)
     for k in (1, 5, 20):
@@ -47,6 +49,7 @@ def test_frozen_masks_on_digits():
     assert run.flipped[-1].sum() > 0
 
 
+@pytest.mark.slow
 def test_classes_part(monkeypatch):
     monkeypatch.setattr(runs, "STEPS", (0, 60))
     found = run_case(Case("L = 2", "0 vs 1", 2), [7, 8], "<f4")

@@ -119,6 +119,7 @@ def test_what_is_left_falls_with_the_next_power_of_the_width():
     assert abs(slope + 1.0) < 3 * np.sqrt(covariance[1, 1]) + 0.15
 
 
+@pytest.mark.slow
 def test_a_wrong_factor_is_caught():
     """The comparison has power: V with its propagated part doubled is rejected."""
     x, widths = SETS["two inputs"], (40, 60, 30)

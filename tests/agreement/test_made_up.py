@@ -103,6 +103,7 @@ def drawn(number: int) -> tuple[MadeUp, float, float, float]:
     return sigma, float(K1), float(K2), float(rho)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 6, 16])
 def test_made_up_activations(number):
     sigma, K1, K2, rho = drawn(number)

@@ -92,6 +92,7 @@ def test_tensors_agree_with_networks(case):
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_a_swapped_index_is_caught():
     """B with A's transport pattern and F with two indices exchanged are rejected."""
     case = "relu, 2 layers, 3 inputs"

@@ -49,6 +49,7 @@ def network(activation):
 DATA, NOISE = Data(X, Y, T, TY), Posterior(0.2)
 
 
+@pytest.mark.slow
 def test_json_holds_what_the_library_says(answer, run, config):
     files = [config("tanh"), config("relu")]
     found = answer("bayes", *files, "--json")

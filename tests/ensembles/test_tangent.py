@@ -111,6 +111,7 @@ def test_ntk_tensors_of_layer_two(sigma):
         assert_agrees(found, name, expected[name], 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", ["tanh", "gelu"])
 def test_dntk_and_ddntk_tensors_of_layer_two(sigma):
     net = standard(sigma, (3, 8, 2))
@@ -143,6 +144,7 @@ def test_next_order_of_the_mean():
     assert np.max(np.abs(found["H1"] / found.error("H1"))) < 4
 
 
+@pytest.mark.slow
 def test_last_layer_trained_alone():
     """Then Ĥ_ij = δ_ij Ĝ: A = D = V, Θ = K, and the others are 0, in every member."""
     net = MLP([3, 5, 4, 3], "tanh", 0.2, 1.5, lambda_b=[0, 0, 0.2], lambda_W=[0, 0, 1.5])
@@ -197,6 +199,7 @@ def test_symmetries():
             np.testing.assert_allclose(swapped, tensor, atol=1e-12 * np.max(np.abs(tensor)))
 
 
+@pytest.mark.slow
 def test_fewer_inputs_and_faster_rates():
     """Exact in every member: the entries of one input, and λ → 2λ."""
     net = standard("tanh", (3, 6, 2))
@@ -241,7 +244,7 @@ def test_bad_requests_are_refused():
         simulate(net, X, ("Theta",), members=63)
     with pytest.raises(InvalidValueError, match="tensors = 'Theta,H'"):
         simulate(net, X, ("Theta", "H"))
-    with pytest.raises(InvalidValueError, match="n_L of widths = 1: B are read off two"):
+    with pytest.raises(InvalidValueError, match="number of outputs = 1: B are read off two"):
         simulate(standard("tanh", (3, 5, 1)), X, ("Theta", "B"))
     with pytest.raises(InvalidValueError, match="chunk = 0"):
         sample_tangents(net, X, members=9, seed=0, tensors=("B",), chunk=0)

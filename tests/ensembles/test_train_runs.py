@@ -273,6 +273,7 @@ def test_repeated_inputs_end_at_their_mean_target():
     assert "training ends at their mean" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_two_leaps():
     """What they leave is of second order in Ĥ − Θ: it falls by more than four per width × 4."""
     left = []

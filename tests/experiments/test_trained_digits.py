@@ -61,6 +61,7 @@ def test_the_error_of_the_factor_knows_that_images_share_their_networks():
         assert found.amplitude()[1][0] == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_a_small_run_is_continued(tmp_path, monkeypatch):
     plan = Plan(train=2, test=1, widths=(16,), accuracy=0.1)
     monkeypatch.setattr(trained_digits, "QUICK", plan)

@@ -120,6 +120,7 @@ def forward_equations(net, params, x):
     return H, dH, first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "widths"), [("tanh", (3, 4, 2)), ("gelu", (3, 4, 3, 2)), ("sin", (2, 3, 2, 4, 3))]
 )
@@ -137,6 +138,7 @@ def test_forward_equations(sigma, widths, getkey):
 # --- other ways to the same tensors -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "widths", "skip"),
     [("tanh", SHARED, 0.0), ("tanh", (3, 4, 4, 2), 0.6), ("gelu", (3, 4, 4, 4, 2), [-0.7, 1.2])],

@@ -72,6 +72,7 @@ def test_skips_equal_the_recursion_from_two_sample_averages(name, skip):
         np.testing.assert_allclose(result.Theta[layer], theta, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_skips_of_a_jump_and_of_many_samples():
     """K of a step function keeps its skip, Θ does not exist; tiles beyond the first have skips."""
     step = MLP([2, 5, 5, 5, 1], "step", 0.1, 1.0, skip=0.5)

@@ -82,6 +82,7 @@ def test_the_printed_numbers_of_two_inputs():
     assert abs(result.six_point[3, 0, 0, 0, 0, 0, 0] - 0.07959) < 5.01e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_one_input_is_the_scalar_recursion(name):
     """Also inside two inputs, at unequal widths and hyperparameters."""

@@ -28,6 +28,7 @@ def _close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12 * scale)
 
 
+@pytest.mark.slow
 def test_tensors_on_the_device_are_those_on_the_host(on_device):
     names = ("V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
     host = predict(NETWORK, INPUTS[[0, 1, 1]], names)
@@ -39,6 +40,7 @@ def test_tensors_on_the_device_are_those_on_the_host(on_device):
         assert device[name].dtype == np.float64
 
 
+@pytest.mark.slow
 def test_trained_outputs_from_the_device(on_device):
     data = Data(INPUTS[[0, 1, 0]], [0.5, -0.3, 0.5], INPUTS[[2, 3]])
     host = predict_outputs(NETWORK, data, Training(GradientFlow()), accuracy=1e-2)

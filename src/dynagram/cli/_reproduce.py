@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,7 +88,7 @@ def find_experiment(name: str) -> Experiment:
     return installed[name].load()
 
 
-def _installed() -> dict[str, EntryPoint]:
+def _installed() -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 

@@ -40,6 +40,7 @@ class Tensors(Result):
     of every letter's first axis: ensembles measure some letters in the output layer only. Where
     outputs stand at several positions, sample axes run over (sample, position).
 
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0)
     >>> K = np.ones((2, 1, 1))
     >>> T = Tensors(net, np.ones((1, 2)), "∞", {"K": K}, {}, {"K": (1, 2)}, None)
@@ -125,6 +126,7 @@ class Tensors(Result):
     def select(self, samples: Sequence[int]) -> Tensors:
         """The same result for some of the samples, in the order given.
 
+        >>> from dynagram.networks import MLP
         >>> net, K = MLP([2, 8, 1], "linear", C_b=0.0, C_W=1.0), np.arange(8.0).reshape(2, 2, 2)
         >>> T = Tensors(net, np.eye(2), "∞", {"K": K}, {}, {"K": (1, 2)}, None)
         >>> T.select([1])["K"].ravel()

@@ -27,7 +27,6 @@ from dynagram.theory.chain._state import State
 LETTERS = ("K", "Theta", "V", "G1", "H1", "A", "B", "D", "F", "P", "Q", "R", "S", "T", "U")
 X = np.array([[0.7, -1.1, 0.4], [0.2, 0.9, -0.8], [-0.5, 0.3, 1.2]])
 G0 = np.array([[1.0, 0.3], [0.3, 1.4]])
-PAIRS = np.array([[0, 0], [0, 1], [1, 1]])
 
 
 def as_chain(mlp):
@@ -76,7 +75,7 @@ def run(blocks, letters, n, *, G=G0, gram="raw", fresh=False, samples=2**10, see
     number = state.new(input_register(G, sizes, 9, shifts))
     out = runner.run(tuple(blocks), Signal(number, Shape((len(G),), n), fresh, gram))
     register = state.registers[out.number]
-    a, b = PAIRS.T if len(G) == 2 else np.triu_indices(len(G))
+    a, b = np.triu_indices(register.indices)
     found = {"K": register.K[0][a, b], "G1": n * register.shift[0][0][a, b]}
     if len(shifts) == 2:
         found |= {"Theta": register.K[1][a, b], "H1": n * register.shift[1][0][a, b]}
@@ -93,6 +92,7 @@ def corners(V):
     return np.array([V[place] for place in places])
 
 
+@pytest.mark.slow
 def test_pre_norm_relu_blocks():
     n = 64
     block = Residual([RMSNorm(), Dense(4 * n), Activate("relu"), Dense(n, C_W=2.0)])
@@ -125,6 +125,7 @@ def test_circular_convolution():
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tangents_of_pre_norm_blocks():
     n = 64
     inner, outer = Dense(2 * n, C_W=1.5, lambda_W=0.7), Dense(n, C_W=2.0, lambda_W=1.3)
@@ -178,6 +179,7 @@ def heads(n, d, C_q, **rates):
     return Attention(heads=n // d, head_size=d, C_q=C_q, **rates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "gram", "fresh", "K", "G1", "V"),
     [

@@ -70,6 +70,7 @@ NETWORKS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_equals_the_general_chain(name):
     network = NETWORKS[name]

@@ -155,6 +155,7 @@ def test_laws_of_the_kinked_class(name, flows):
         assert np.log2(gain[half] / gain[-1]) == pytest.approx(p, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_slope_kink_without_curvature_jump_has_its_own_constants():
     """S = 3.08 replaces 2: V/K² → (S/3)ℓ, G^{1} → S/(6a₁), cancelled by c_W^{1} = (S/3)C_W."""
 

@@ -33,6 +33,7 @@ def balanced(sigma, depth, epsilon, **options):
 # --- against the full network ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_reduced_flow_is_the_flow_of_the_full_network():
     """Population gradient flow of all weights, two input axes, at matrix time s = N t."""
     start = SymmetricNetwork("tanh", (0.2, 0.25, 0.3, 0.4), width=5, beta=1.3)

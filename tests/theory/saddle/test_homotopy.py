@@ -41,6 +41,7 @@ def test_the_integral_of_the_adjoint_is_the_shift():
     assert float(alone.time) == pytest.approx(found.start, rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["rate", "literal"])
 def test_slope_against_central_differences(family):
     slope = homotopy_slope(SMALL, START, 0.3, 0.4, family=family)

@@ -88,6 +88,7 @@ def test_training(kernels):
         np.testing.assert_allclose(now.kernel_infinite, line @ K @ line.T, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_one_network_by_its_own_kernel(name, getkey):
     """z + Ĥ_BA Ĥ_AA⁻¹(1 − e^{−Ĥτ})(y − z), with the NTK of the drawn network by autodiff."""

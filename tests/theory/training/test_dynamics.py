@@ -60,6 +60,7 @@ def check_closed_forms(how, optimiser, tolerance):
     np.testing.assert_allclose(found.loss.value[:, 0], factor * shift, atol=10 * tolerance)
 
 
+@pytest.mark.slow
 def test_gradient_descent_equals_closed_forms():
     how = Training(GradientDescent(0.6), loss="mean", steps=7, record=[2, 7])
     check_closed_forms(how, Optimiser(0.6), 1e-13)

@@ -285,6 +285,7 @@ def descended(net, params, eta, steps, x, y):
     return jax.lax.scan(step, params, None, length=steps)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 300])
 def test_one_network_against_its_own_training(steps):
     """The error with all differentials falls faster than n^{-3/2}, without them as 1/n."""
@@ -312,6 +313,7 @@ def test_one_network_against_its_own_training(steps):
     assert errors[512][1] < 0.02 * errors[512][0]
 
 
+@pytest.mark.slow
 def test_one_network_with_skips():
     """The differentials of a network with skips improve on its NTK, as without them."""
     net = MLP([3, 256, 256, 2], "tanh", C_b=0.1, C_W=0.9, lambda_b=0.3, lambda_W=0.6, skip=0.6)

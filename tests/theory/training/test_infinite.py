@@ -226,7 +226,7 @@ def test_refusals_of_orders_data_and_networks():
         predict_outputs(NET, X, FLOW)
     with pytest.raises(InvalidTypeError, match="how = 'a str': expected Training"):
         predict_outputs(NET, DATA, "gd")
-    with pytest.raises(InvalidTypeError, match="network = 'a str': expected an MLP, or a Model"):
+    with pytest.raises(InvalidTypeError, match="network = 'a str': expected an MLP or a Chain"):
         predict_outputs("tanh", DATA, FLOW)
     with pytest.raises(InvalidValueError, match="σ jumps"):
         predicted(FLOW, network=MLP([3, 4, 2], "step", 0.0, 1.0))

@@ -22,6 +22,7 @@ DATA = Data(X, Y, T)
 DESCENT = GradientDescent(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [Training(DESCENT), Training(DESCENT, steps=7), Training(GradientFlow(), time=0.8)],

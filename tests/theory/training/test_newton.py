@@ -29,6 +29,7 @@ def test_a_network_linear_in_its_parameters_needs_one_step():
         np.testing.assert_allclose(left(model, kind), 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_first_terms_of_what_is_left():
     """(∞.64), (∞.73): ε − Hκε + ½dH κε κε − ⅙ddH_I κε κε κε; (∞.80) cancels all of it."""
     model = network(400).init(seed=0)

@@ -77,6 +77,7 @@ class TrainingJob:
 
     >>> from dynagram.training import GradientDescent
     >>> how = Training(GradientDescent(0.1), steps=50, record=5)
+    >>> from dynagram.networks import MLP
     >>> job = TrainingJob(MLP([2, 8, 1], "tanh", 0, 1), Data(np.eye(2), [1.0, 1.0]), how)
     >>> {name: values.shape for name, values in job.run_chunk(first=100, size=3).items()}
     {'stopped': (3,), 'failed': (3,), 'largest_error': (3,), 'loss': (3, 5)}

@@ -81,6 +81,7 @@ def log_evidence(
 
     **Returns:** `LogEvidence`; its `value` is a number.
 
+    >>> from dynagram.networks import MLP
     >>> net = MLP([3, 20, 2], "linear", C_b=0.0, C_W=1.0)
     >>> data = Data(np.sqrt(0.8) * np.ones((1, 3)), [[1.5, 0.5]])           # K = 0.8, Y = 2.5
     >>> round(log_evidence(net, data, Posterior()).correction, 6)
@@ -118,6 +119,7 @@ def log_bayes_factor(
     **Returns:** a number.
 
     >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6])
+    >>> from dynagram.networks import MLP
     >>> shallow, deep = (MLP([2, *[50] * n, 1], "relu", C_b=0.0, C_W=2.0) for n in (1, 6))
     >>> round(log_bayes_factor(shallow, deep, data, Posterior(), order="infinite"), 4)
     1.4487
@@ -141,6 +143,7 @@ def log_predictive_density(
 
     **Returns:** a number.
 
+    >>> from dynagram.networks import MLP
     >>> net = MLP([2, 50, 1], "tanh", C_b=0.3, C_W=1.4)
     >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6], [[0.7, 0.8]], [0.4])
     >>> score = log_predictive_density(net, data, Posterior(noise=0.25), order="infinite")
