@@ -184,7 +184,7 @@ def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
     piece = _PIECES[0] if flat.size <= _PIECES[1] else _PIECES[1]
     padded = np.zeros(max(-(-flat.size // piece), 1) * piece)
     padded[: flat.size] = flat
-    compiled = _compiled(sigma.function, order)
+    compiled: Any = _compiled(sigma.function, order)
     # NumPy goes in as it is: making a JAX array of it first would compile a copy.
     values = [np.asarray(compiled(part)) for part in padded.reshape(-1, piece)]
     return np.concatenate(values)[: flat.size].reshape(z.shape)
