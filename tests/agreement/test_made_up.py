@@ -7,6 +7,7 @@ test is told nothing.
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ from dynagram import MLP, predict
 from dynagram.errors import AccuracyError
 from dynagram.results import Tensors
 from oracles.made_up import MadeUp, Term, averages, make, pair_averages
+
+# Of the long search: 300, a quarter of an hour on one core, where the environment asks for it.
+CASES = int(os.environ.get("DYNAGRAM_MADE_UP", "100"))
 
 VARIANCES = {"C_b": 0.1, "C_W": 0.7, "lambda_b": 1.0, "lambda_W": 1.0}
 C_B, C_W = VARIANCES["C_b"], VARIANCES["C_W"]
@@ -113,10 +117,10 @@ def test_made_up_activations(number):
 
 
 @pytest.mark.slow
-def test_three_hundred_made_up_activations():
+def test_many_made_up_activations():
     """At most one in a hundred farther off than its error bar says; refusals are no answers."""
     wrong, refused = [], []
-    for number in range(300):
+    for number in range(CASES):
         sigma, K1, K2, rho = drawn(number)
         try:
             worst = max(one_input(sigma, K1), two_inputs(sigma, K1, K2, rho))
@@ -125,8 +129,8 @@ def test_three_hundred_made_up_activations():
             continue
         if not worst < TOLERANCE:
             wrong.append((number, worst))
-    assert len(wrong) <= 3, wrong
-    assert len(refused) <= 15, refused
+    assert len(wrong) <= CASES // 100, wrong
+    assert len(refused) <= CASES // 20, refused
 
 
 @pytest.mark.parametrize(("width", "V"), [(0.05, 0.15180901427), (0.04, 0.14136920555)])
