@@ -233,7 +233,7 @@ def test_gates_and_attention():
     branch = [RMSNorm(), Gated(8 * n // 3, "silu", C_W=1.5, C_gate=1.5), Dense(n, C_W=2.0)]
     blocks = [Residual([RMSNorm(), heads(n, 64, 1.0)]), Residual(branch)] * 2
     check_sampled(
-        lambda seed: run(blocks, ("V", "G1"), n, samples=2**13, seed=seed),
+        lambda seed: run(blocks, ("V", "G1"), n, samples=2**16, seed=seed),
         [5.897058496, 2.527769881, 6.297058496], [0.02724562, 1.01820280, 0.02724562],
         [118.0982649, 50.0206917, 23.6888179, 86.6299931, 52.9526931, 126.1751864],
     )  # fmt: skip

@@ -197,7 +197,7 @@ def test_queries_of_zero_give_uniform_patterns():
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"causal": True, "rope": 10.0, "qk_norm": True}])
 def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
-    runner = functools.partial(_predict.Runner, head_samples=2**9)
+    runner = functools.partial(_predict.Runner, head_samples=2**12)
     monkeypatch.setattr(_predict, "Runner", runner)
     network = Chain([dense(8), Attention(4, 4, **options, **HEADS), dense(1)], inputs=(2, 2))
     x = np.random.default_rng(6).standard_normal((2, 4))
