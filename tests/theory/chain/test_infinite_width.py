@@ -207,7 +207,8 @@ def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
         error = np.hypot(error, general.errors[letter]) + 1e-12
         # Differences of four and eight runs: Student's t with few degrees of freedom.
         assert np.all(np.abs(value - general.values[letter]) < 6.0 * error)
-        assert np.all(error < 0.02 * np.abs(value).max())
+        # Six of these errors are a third of the value: a factor of two would be seen.
+        assert np.all(error < 0.05 * np.abs(value).max())
 
 
 # --- who uses them ----------------------------------------------------------------------------
