@@ -31,7 +31,7 @@ from typing import Any
 from dynagram.data import Data, digits, load_array, local_images
 from dynagram.data._files import read_bytes
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, network_from_toml
+from dynagram.networks import MLP, Chain, Network, load_network, network_from_toml
 from dynagram.networks._checks import checked_choice, checked_integer
 from dynagram.training import Posterior, Training
 
@@ -47,17 +47,19 @@ _IMAGES = ("mnist", "svhn", "cifar10")
 class Config:
     """A network, what it learns and is asked, and how it learns."""
 
-    network: MLP
+    network: MLP | Chain
     data: Data
     how: Training | Posterior
 
 
-def read_config(path: str | Path) -> Config:
+def read_config(path: str | Path, *, network: str | Path | None = None) -> Config:
     """Read and check the TOML file of a training problem; nothing is unpickled.
 
     **Arguments:**
 
     - `path`: the file; the paths in it are relative to its folder.
+    - `network`: another file, with the network that this one then does not describe: see
+        `dynagram.networks.load_network`.
 
     **Returns:** `Config`, for `predict_outputs` and for ensembles.
 
@@ -77,16 +79,25 @@ def read_config(path: str | Path) -> Config:
     path = Path(path)
     tables, text = _read(path)
     _refuse_unknown("tables", tables, _TABLES)
-    for name in ("network", "data"):
+    if network is not None and "network" in tables:
+        allowed = "has a table [network] already: leave out the table, or the other file"
+        raise InvalidValueError("config", str(path), allowed)
+    for name in ("data",) if network is not None else ("network", "data"):
         if not isinstance(tables.get(name), dict):
             raise InvalidValueError("config", str(path), f"the table [{name}] must be given")
     if ("training" in tables) == ("posterior" in tables):
         allowed = "one of the tables [training] and [posterior] must be given"
         raise InvalidValueError("config", str(path), allowed)
-    network = network_from_toml(text)
     learning = Training if "training" in tables else Posterior
-    data = _read_data(tables["data"], path.parent, network)
-    return Config(network, data.check(network), learning.from_toml(text))
+    data = _read_data(tables["data"], path.parent)
+    size, outputs = data.x.shape[1], data.outputs
+    made = (
+        network_from_toml(text)
+        if network is None
+        else load_network(network, input_size=size, outputs=outputs)
+    )
+    data = _fitted(data, made) if "name" in tables["data"] else data
+    return Config(made, data.check(made), learning.from_toml(text))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
@@ -110,10 +121,10 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _read_data(table: dict[str, Any], folder: Path, network: MLP) -> Data:
+def _read_data(table: dict[str, Any], folder: Path) -> Data:
     if "name" in table:
         _refuse_unknown("[data]", table, _NAMED)
-        return _named(table, folder, network)
+        return _named(table, folder)
     _refuse_unknown("[data]", table, (*_FILES, "name"))
     if missing := [key for key in _FILES[:3] if key not in table]:
         raise InvalidValueError("[data]", ", ".join(missing), "must be given, or a name")
@@ -121,7 +132,7 @@ def _read_data(table: dict[str, Any], folder: Path, network: MLP) -> Data:
     return Data(*(arrays.get(key) for key in _FILES))
 
 
-def _named(table: dict[str, Any], folder: Path, network: MLP) -> Data:
+def _named(table: dict[str, Any], folder: Path) -> Data:
     """Images of some classes: the first `train` of a seeded order, then `test` others."""
     name = checked_choice("[data] name", table["name"], ("digits", *_IMAGES))
     if name in _IMAGES and "folder" not in table:
@@ -138,11 +149,15 @@ def _named(table: dict[str, Any], folder: Path, network: MLP) -> Data:
         raise InvalidTypeError("[data] classes", classes, "expected a list of whole numbers")
     sizes = [checked_integer(f"[data] {key}", table.get(key, 16), 1) for key in ("train", "test")]
     seed = checked_integer("[data] seed", table.get("seed", 0), 0)
-    data = images.split(*sizes, classes=classes, seed=seed)
+    return images.split(*sizes, classes=classes, seed=seed)
+
+
+def _fitted(data: Data, network: Network) -> Data:
+    """Targets ±1 for two classes and one output; else as many outputs as there are classes."""
     if network.output_size == 1 and data.outputs == 2:
         y, test_y = (2.0 * hot[:, 1:] - 1.0 for hot in (data.y, data.test_y) if hot is not None)
         return Data(data.x, y, data.test_x, test_y)
     if data.outputs != network.output_size:
         allowed = f"{data.outputs} classes need as many outputs (or 1 for two)"
-        raise InvalidValueError("widths", network.widths, allowed)
+        raise InvalidValueError("outputs of the network", network.output_size, allowed)
     return data

@@ -13,12 +13,12 @@ from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.data import Data
-    from dynagram.networks import MLP
+    from dynagram.networks import MLP, Chain
     from dynagram.theory.bayes import Hypotheses
     from dynagram.training import Posterior
 else:
     # imported when the command runs, so that --help stays quick
-    Data = MLP = Hypotheses = Posterior = object
+    Data = MLP = Chain = Hypotheses = Posterior = object
 
 
 def bayes(
@@ -38,9 +38,10 @@ def bayes(
 
     Every file is a hypothesis; all must have the same data and the same noise. Printed are the log
     evidence at infinite width and to order 1/n, Bayes factors and probabilities, the score of test
-    targets where there are any, and how far the targets move the hidden layers of each network.
+    targets where there are any, and how far the targets move the hidden layers of each MLP.
     What a network outputs given the targets is `dynagram train-predict` of the same file.
     """
+    from dynagram.networks import MLP
     from dynagram.theory.bayes import compare_hypotheses, log_predictive_density
 
     networks, data, posterior = _read(configs)
@@ -52,7 +53,9 @@ def bayes(
         for network in networks
     ]
     shifts = [
-        None if order == "infinite" else _shifts(network, data, posterior, accuracy, seed)
+        None
+        if order == "infinite" or not isinstance(network, MLP)  # of blocks, not predicted
+        else _shifts(network, data, posterior, accuracy, seed)
         for network in networks
     ]
     rows = _rows([str(path) for path in configs], found, scores, shifts)
@@ -63,7 +66,7 @@ def bayes(
         _print(data, posterior, rows, order)
 
 
-def _read(configs: list[Path]) -> tuple[list[MLP], Data, Posterior]:
+def _read(configs: list[Path]) -> tuple[list[MLP | Chain], Data, Posterior]:
     """The networks of the files, and the data and the noise that all of them share."""
     import numpy as np
 

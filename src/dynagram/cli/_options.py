@@ -5,22 +5,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from dynagram.cli._output import integers, per_layer
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.networks import MLP
+    from dynagram.networks import MLP, Chain
 else:
-    MLP = object  # imported when a command runs, so that --help stays quick
+    MLP = Chain = object  # imported when a command runs, so that --help stays quick
 
 # What may be said of a run that is continued: nothing that would change it.
 WITH_RESUME = "--executor, --time-limit, --trust, -o and --json"
 DEEPEST = 100_000  # layers: a few seconds of work
 
 Inputs = Annotated[Path, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")]
-Widths = Annotated[str, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
+NetworkFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--network",
+        help="A file of the network, TOML or the config.json of a model, instead of the options "
+        "that describe one.",
+    ),
+]
+NetworkTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--network",
+        help="A file of the network, TOML or the config.json of a model, where the file of the "
+        "problem has no [network].",
+    ),
+]
+Widths = Annotated[str | None, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
+NamedActivation = Annotated[
+    str | None,
+    typer.Option("--activation", help="A name such as tanh, or package.module:function."),
+]
 ActivationName = Annotated[
     str, typer.Option("--activation", help="A name such as tanh, or package.module:function.")
 ]
@@ -94,17 +115,40 @@ Members = Annotated[int, typer.Option("--members", help="Networks in the ensembl
 
 
 def make_network(
-    widths: str,
-    activation: str,
+    network: Path | None,
+    input_size: int,
+    widths: str | None,
+    activation: str | None,
     cb: str | None,
     cw: str | None,
     lambda_b: str,
     lambda_w: str,
     skip: str = "0",
-) -> MLP:
-    """The network the options describe; a variance left out is the critical one."""
-    from dynagram.networks import MLP
+) -> MLP | Chain:
+    """The network of a file, or that the options describe; a variance left out is critical.
 
+    `input_size` is how many numbers a row of inputs has.
+    """
+    from dynagram.networks import MLP, load_network
+
+    described = {"--widths": widths, "--activation": activation, "--cb": cb, "--cw": cw}
+    if network is not None:
+        given = [name for name, value in described.items() if value is not None]
+        others = (
+            ("--lambda-b", lambda_b, "1"),
+            ("--lambda-w", lambda_w, "1"),
+            ("--skip", skip, "0"),
+        )
+        given += [name for name, value, usual in others if value != usual]
+        if given:
+            allowed = "the file describes the network: leave this option out"
+            raise InvalidValueError("--network", str(network), f"{given[0]}: {allowed}")
+        return load_network(network, input_size=input_size, name="--network")
+    for name in ("--widths", "--activation"):
+        if described[name] is None:
+            raise InvalidValueError(name, None, "needed, unless --network names a file")
+    assert widths is not None
+    assert activation is not None
     sizes, gammas = integers("--widths", widths), per_layer("--skip", skip, "block")
     rates = per_layer("--lambda-b", lambda_b), per_layer("--lambda-w", lambda_w)
     C_b = None if cb is None else per_layer("--cb", cb)
@@ -114,6 +158,15 @@ def make_network(
         C_b = critical.C_b if C_b is None else C_b
         C_W = critical.C_W if C_W is None else C_W
     return MLP(sizes, activation, C_b, C_W, *rates, skip=gammas)
+
+
+def row_size(x: np.ndarray) -> int:
+    """Numbers in a row of inputs; what is no table is left to the checks that follow.
+
+    >>> row_size(np.ones((5, 3)))
+    3
+    """
+    return x.shape[1] if x.ndim == 2 else 0
 
 
 def letters(text: str) -> list[str]:

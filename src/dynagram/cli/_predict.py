@@ -8,19 +8,22 @@ from typing import Annotated
 import typer
 
 from dynagram.cli._options import (
-    ActivationName,
     BiasRate,
     BiasVariance,
     Inputs,
     Json,
+    NamedActivation,
+    NetworkFile,
     Output,
     Skip,
+    Trust,
     WeightRate,
     WeightVariance,
     Widths,
     check_archive_path,
     letters,
     make_network,
+    row_size,
 )
 from dynagram.cli._output import show_result, tell
 from dynagram.data import load_array
@@ -28,8 +31,9 @@ from dynagram.data import load_array
 
 def predict(
     inputs: Inputs,
-    widths: Widths,
-    activation: ActivationName,
+    widths: Widths = None,
+    activation: NamedActivation = None,
+    network: NetworkFile = None,
     cb: BiasVariance = None,
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
@@ -51,6 +55,7 @@ def predict(
         float, typer.Option(help="Numerical error allowed in four-sample averages, relative.")
     ] = 1e-4,
     seed: Annotated[int, typer.Option(help="Of the quadrature nodes.")] = 0,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw a figure: .svg, .png or .html.")
@@ -60,7 +65,8 @@ def predict(
 
     K and Theta are the kernel and the NTK at infinite width; the others are of order 1/n and are
     to be divided by n. Arrays have the layer first, then the samples in the order of the book.
-    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
+    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z. With --network the
+    network is that of a file, made of blocks or not; of blocks the output alone is predicted.
     """
     from dynagram.theory._predict import predict as predict_tensors
 
@@ -70,10 +76,12 @@ def predict(
 
         check_plot_path(plot)
     x = load_array(inputs, "--inputs")
-    network = make_network(widths, activation, cb, cw, lambda_b, lambda_w, skip)
+    described = make_network(
+        network, row_size(x), widths, activation, cb, cw, lambda_b, lambda_w, skip
+    )
     usual = "K,V" if vertex == "published" else "K,V,G1"
     names = letters(usual if tensors is None else tensors)
-    result = predict_tensors(network, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
+    result = predict_tensors(described, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
     if plot is not None:
         from dynagram.report._export import save
 

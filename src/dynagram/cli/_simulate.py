@@ -14,6 +14,8 @@ from dynagram.cli._options import (
     ChunkMembers,
     ExecutorName,
     Json,
+    NamedActivation,
+    NetworkFile,
     Output,
     Resume,
     Run,
@@ -24,9 +26,11 @@ from dynagram.cli._options import (
     UntilError,
     WeightRate,
     WeightVariance,
+    Widths,
     check_archive_path,
     letters,
     make_network,
+    row_size,
 )
 from dynagram.cli._output import continuable, show_result, tell, telling_warnings
 from dynagram.data import load_array
@@ -40,10 +44,9 @@ def simulate(
     inputs: Annotated[
         Path | None, typer.Option("--inputs", "-i", help="A .npy file, one input a row.")
     ] = None,
-    widths: Annotated[str | None, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")] = None,
-    activation: Annotated[
-        str | None, typer.Option(help="A name such as tanh, or package.module:function.")
-    ] = None,
+    widths: Widths = None,
+    activation: NamedActivation = None,
+    network: NetworkFile = None,
     cb: BiasVariance = None,
     cw: WeightVariance = None,
     lambda_b: BiasRate = "1",
@@ -73,7 +76,8 @@ def simulate(
 
     K and Theta are here the measured means, which contain all orders in 1/n. K, G1 and V are
     measured in every layer, the tangent tensors at the output, most of them off two outputs.
-    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z.
+    With --skip the hidden layers are residual blocks z' = b + W σ(z) + γ z. With --network the
+    network is that of a file, made of blocks or not; of blocks the output alone is measured.
     """
     from dynagram import ensembles
     from dynagram.cli._output import progress_bar
@@ -81,7 +85,7 @@ def simulate(
     check_archive_path(output)
     folder = run if resume is None else resume
     if resume is not None:
-        given = (inputs, widths, activation, cb, cw, members, run, chunk, until_error)
+        given = (inputs, widths, activation, network, cb, cw, members, run, chunk, until_error)
         usual = (lambda_b, lambda_w, skip, tensors, seed, sampler)
         same = usual == ("1", "1", "0", _TENSORS, 0, "auto")
         if not same or any(value is not None for value in given):
@@ -93,13 +97,15 @@ def simulate(
                 resume, executor=executor, time_limit=time_limit, progress=bar
             )
         else:
-            if inputs is None or widths is None or activation is None:
-                named = {"--inputs": inputs, "--widths": widths, "--activation": activation}
-                missing = next(name for name, value in named.items() if value is None)
-                raise InvalidValueError(missing, None, "needed, unless --resume is given")
+            if inputs is None:
+                raise InvalidValueError("--inputs", None, "needed, unless --resume is given")
+            x = load_array(inputs, "--inputs")
+            described = make_network(
+                network, row_size(x), widths, activation, cb, cw, lambda_b, lambda_w, skip
+            )
             result = ensembles.simulate(
-                make_network(widths, activation, cb, cw, lambda_b, lambda_w, skip),
-                load_array(inputs, "--inputs"),
+                described,
+                x,
                 letters(tensors),
                 members=members,
                 seed=seed,

@@ -12,6 +12,7 @@ from dynagram.cli._options import (
     ChunkMembers,
     ExecutorName,
     Json,
+    NetworkTable,
     Output,
     Resume,
     Run,
@@ -27,6 +28,7 @@ def train(
     config: Annotated[
         Path | None, typer.Argument(help="A TOML file: [network], [data], [training].")
     ] = None,
+    network: NetworkTable = None,
     members: Annotated[int | None, typer.Option(help="How many networks to train.")] = None,
     run: Run = None,
     resume: Resume = None,
@@ -52,8 +54,8 @@ def train(
     from dynagram.training import Training
 
     check_archive_path(output)
-    given = (config, members, run, chunk)
-    if resume is not None and (given != (None,) * 4 or pairs or seed):
+    given = (config, network, members, run, chunk)
+    if resume is not None and (given != (None,) * 5 or pairs or seed):
         allowed = f"has all its options in its folder; only {WITH_RESUME} go with it"
         raise InvalidValueError("--resume", str(resume), allowed)
     folder = run if resume is None else resume
@@ -65,7 +67,7 @@ def train(
         elif config is None:
             raise InvalidValueError("CONFIG", None, "needed, unless --resume is given")
         else:
-            problem = read_config(config)
+            problem = read_config(config, network=network)
             if not isinstance(problem.how, Training):
                 raise InvalidValueError("config", str(config), "a table [training] is needed")
             outputs = ensembles.train(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynagram.cli._options import Json, Trust
+from dynagram.cli._options import Json, NetworkTable, Trust
 from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def train_predict(
         Path,
         typer.Argument(help="A TOML file: [network], [data], [training] or [posterior]."),
     ],
+    network: NetworkTable = None,
     order: Annotated[str, typer.Option(help="infinite, or 1/n.")] = "1/n",
     members: Annotated[
         int | None,
@@ -59,7 +60,7 @@ def train_predict(
         from dynagram.report._export import check_plot_path
 
         check_plot_path(plot)
-    problem = read_config(config)
+    problem = read_config(config, network=network)
     outputs = predict_outputs(
         problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
     )

@@ -21,11 +21,11 @@ from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_t
 from dynagram.data import Data
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.ensembles.initial._sample import sample_metrics
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._two_point import two_point
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Network
 from dynagram.networks._checks import require_plain
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.results._outputs import Outputs
@@ -52,7 +52,7 @@ class _Infinite(NamedTuple):
 
 
 def exact_posterior(
-    network: MLP,
+    network: Network,
     data: Data,
     posterior: Posterior,
     *,
@@ -85,6 +85,9 @@ def exact_posterior(
     >>> exact.regime.verdict
     'trust'
     """
+    if not isinstance(network, MLP):
+        allowed = "metrics of networks of blocks are not sampled: expected an MLP"
+        raise InvalidTypeError("network", type(network).__name__, allowed)
     require_plain(network, "the sampled posterior")
     targets, samples = data.check(network).y, data.inputs
     if members < _FEWEST_MEMBERS:

@@ -11,6 +11,7 @@ from dynagram.networks._checks import checked_number as checked_number
 from dynagram.networks._checks import checked_real as checked_real
 from dynagram.networks._checks import checked_widths as checked_widths
 from dynagram.networks._checks import per_layer as per_layer
+from dynagram.networks._files import load_network as load_network
 from dynagram.networks._huggingface import load_config as load_config
 from dynagram.networks._mlp import MLP as MLP
 from dynagram.networks._mlp import Architecture as Architecture
@@ -46,6 +47,7 @@ __all__ = [
     "from_ntk",
     "from_standard",
     "load_config",
+    "load_network",
     "load_weights",
     "maximal_update",
     "mean_squared_error_factor",

@@ -73,7 +73,7 @@ def log_evidence(
 
     **Arguments:**
 
-    - `network`: an `MLP`.
+    - `network`: an `MLP` or a `Chain`.
     - `data`: training inputs and targets; test inputs are not used.
     - `posterior`: the observation noise.
     - `order`: "1/n", which needs V of the training samples, or "infinite", which costs N_A³.

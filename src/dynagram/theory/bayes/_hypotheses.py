@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from dynagram.data import Data
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
+from dynagram.networks import Network
 from dynagram.theory.bayes._evidence import LogEvidence, log_evidence
 from dynagram.training import Posterior
 
@@ -19,7 +19,7 @@ from dynagram.training import Posterior
 class Hypotheses:
     """Networks and their evidences on one data set, all equally probable beforehand."""
 
-    networks: tuple[MLP, ...]
+    networks: tuple[Network, ...]
     evidences: tuple[LogEvidence, ...]
 
     @property
@@ -36,7 +36,7 @@ class Hypotheses:
 
 
 def compare_hypotheses(
-    networks: Sequence[MLP],
+    networks: Sequence[Network],
     data: Data,
     posterior: Posterior,
     *,
@@ -48,11 +48,12 @@ def compare_hypotheses(
 
     **Arguments:**
 
-    - `networks`: `MLP`s that fit the data.
+    - `networks`: `MLP`s or `Chain`s that fit the data.
     - `data`, `posterior`, `order`, `accuracy`, `seed`: as in `log_evidence`.
 
     **Returns:** `Hypotheses`. Cost: one `log_evidence` for each.
 
+    >>> from dynagram.networks import MLP
     >>> data = Data([[1.0, 0.4], [-0.3, 0.9]], [1.0, -0.6])
     >>> nets = [MLP([2, *[50] * n, 1], "relu", C_b=0.0, C_W=2.0) for n in (1, 6)]
     >>> compare_hypotheses(nets, data, Posterior(), order="infinite").probabilities.round(4)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from dynagram._pairs import matrix_to_pairs, pair_indices, pair_numbers, pairs_to_matrix
 from dynagram.data import Data
+from dynagram.errors import InvalidTypeError
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._four_point import wick_covariance
 from dynagram.networks import MLP
@@ -77,6 +78,9 @@ def representation_shift(
     >>> shift.activations.ravel().round(6)            # 5/2 per layer: V = 5ℓ, M = Y/K² − 1/K
     array([2.5, 5. , 7.5])
     """
+    if not isinstance(network, MLP):
+        allowed = "the hidden layers of networks of blocks are not predicted: expected an MLP"
+        raise InvalidTypeError("network", type(network).__name__, allowed)
     data.check(network)
     require_vertex(network, "what observing targets does to hidden layers")
     samples, N = data.inputs, data.x.shape[0]
