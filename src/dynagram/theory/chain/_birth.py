@@ -1,17 +1,17 @@
-"""A network at birth, stage by stage: the size of its signals and how alike its tokens are.
+"""A network at birth, stage by stage: the size of its signals and gradients, how alike tokens are.
 
 What one draw of the weights should show, with the spread between draws: the mean square of the
-signal is K + G1/n ± √(V/n), token similarity likewise by the derivative of G_ab/√(G_aa G_bb).
-A measured value outside the band is not a matter of chance.
+signal is K + G1/n ± √(V/n), token similarity likewise by the derivative of G_ab/√(G_aa G_bb), the
+squared gradient of a block Θ ± √((A + 2B)/n) with the rates of that block alone. A measured value
+outside the band is not a matter of chance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -20,19 +20,27 @@ from dynagram.data._data import check_inputs
 from dynagram.errors import InvalidTypeError
 from dynagram.gaussian._four_point import MODES
 from dynagram.networks._chain import Chain
+from dynagram.networks._checks import checked_integer
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Residual
 from dynagram.results._table import Grid
+from dynagram.theory.chain._backward import squared_gradients
 from dynagram.theory.chain._fields import PLAIN, keys_of
+from dynagram.theory.chain._gradient_bands import gradient_band
 from dynagram.theory.chain._linear import draw_register
-from dynagram.theory.chain._predict import REPLICAS, check_smooth, has_attention, require_memory
+from dynagram.theory.chain._predict import check_smooth, has_attention, require_memory
 from dynagram.theory.chain._run import Runner, Signal, first_signal
 from dynagram.theory.chain._state import State
+
+Gram = Float[np.ndarray, "_ _"]
+RUNS = 2  # with other samples of the heads: bands need no more digits
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The signal after a block: expected mean square and token similarity, with spreads.
+    """The signal after a block and the gradient in it: expected values, with spreads.
+
+    Gradients are those of f = Σ_a ε_a z_a, one output z at every (input, position) a of the end.
 
     **Arguments:**
 
@@ -43,6 +51,11 @@ class Stage:
     - `similarity`, `similarity_std`: the mean of x_a·x_b/|x_a||x_b| over tokens of the same input,
         None where inputs have one token.
     - `error`: the numerical error of the mean square.
+    - `backward`: |∂f/∂x_a|² of the signal, averaged over tokens and inputs, at infinite width.
+    - `weights`: ‖∂f/∂W‖² of the arrays of parameters of the block by name, at infinite width; W1,
+        W2, … are the matrices of a branch in order.
+    - `gradient`: the sum of `weights`, ‖∂f/∂θ‖² over all parameters θ of the block.
+    - `gradient_std`: its standard deviation between networks, None where it was not asked for.
     """
 
     name: str
@@ -52,6 +65,10 @@ class Stage:
     similarity: float | None
     similarity_std: float | None
     error: float
+    backward: float
+    weights: dict[str, float]
+    gradient: float
+    gradient_std: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +86,12 @@ class Birth:
             alike = "–"
             if stage.similarity is not None and stage.similarity_std is not None:
                 alike = f"{stage.similarity:.4f} ± {stage.similarity_std:.1g}"
-            rows.append((str(number), stage.name, str(stage.width), square, alike))
-        headings = ("", "after", "channels", "mean square", "token similarity")
+            spread = "" if stage.gradient_std is None else f" ± {stage.gradient_std:.1g}"
+            gradient = f"{stage.gradient:.4g}{spread}" if stage.weights else "–"
+            rows.append((str(number), stage.name, str(stage.width), square, alike, gradient))
+        headings = (
+            "", "after", "channels", "mean square", "token similarity", "squared gradient",
+        )  # fmt: skip
         return Grid(headings, tuple(rows), ("±: standard deviation between networks.",), keys=2)
 
     def table(self) -> Any:
@@ -92,19 +113,30 @@ class Birth:
 
 @float64
 def trace_birth(
-    network: Chain, x: Any, *, accuracy: float = 1e-3, seed: int = 0, samples: int = 2**12
+    network: Chain,
+    x: Any,
+    *,
+    signals: Any = None,
+    bands: Sequence[int] = (),
+    accuracy: float = 1e-3,
+    seed: int = 0,
+    samples: int = 2**10,
 ) -> Birth:
-    """What the signals of a network should look like before it has learned anything.
+    """What signals and gradients of a network should look like before it has learned anything.
 
     **Arguments:**
 
     - `network`: a `Chain`.
     - `x`: inputs, a row each; one or two are enough.
+    - `signals`: ε of f = Σ_a ε_a z_a, whose gradients are meant, one for every (input, position) of
+        the output; by default f is the mean of one output over them.
+    - `bands`: numbers of the blocks, from 0, whose gradients get their spread between networks.
     - `accuracy`: relative error allowed in four-sample averages.
     - `seed`: of quasi-random nodes and sampled heads.
-    - `samples`: heads sampled for each attention block, four times.
+    - `samples`: heads sampled for each attention block, twice.
 
-    **Returns:** `Birth`. Cost as that of `predict` with the letters V and G1.
+    **Returns:** `Birth`. Cost as that of `predict` with the letters V and G1, and for every block
+    in `bands` once more that of A and B: a second a block and layer with attention, else a tenth.
 
     >>> from dynagram.networks.blocks import Activate, Dense, Residual, RMSNorm
     >>> block = Residual([RMSNorm(), Dense(64, C_W=2.0), Activate("relu"), Dense(32)])
@@ -112,28 +144,49 @@ def trace_birth(
     >>> birth = trace_birth(net, np.ones((1, 3)))
     >>> [round(stage.mean_square, 3) for stage in birth.stages]
     [1.0, 2.0, 3.0, 1.0, 1.0]
+    >>> {name: round(square, 3) for name, square in birth.stages[1].weights.items()}
+    {'W2': 32.0, 'W1': 8.0}
     """
     if not isinstance(network, Chain):
         raise InvalidTypeError("network", type(network).__name__, "expected a Chain")
     inputs = check_inputs(x, network.input_size)
     check_smooth(network, ("V",))
     require_memory(network, inputs.shape[0], ("V", "G1"))
-    runs = REPLICAS if has_attention(network.blocks) else 1
+    error_signals = _checked_signals(signals, inputs.shape[0] * network.positions)
+    for index in bands:
+        checked_integer("bands", index, 0, len(network.blocks) - 1)
+    runs = RUNS if has_attention(network.blocks) else 1
     traces = [_trace(network, inputs, accuracy, seed + 7919 * r, samples) for r in range(runs)]
+    back = squared_gradients(network, inputs, error_signals, seed=seed, samples=runs * samples)
+    spreads = {
+        index: gradient_band(
+            network, inputs, error_signals, index, accuracy=accuracy, seed=seed, samples=samples
+        ).std
+        for index in bands
+    }
     stages = []
-    for together in zip(*traces, strict=True):
+    for index, together in enumerate(zip(*traces, strict=True)):
         name, width, _ = together[0]
         numbers = np.array([values for _, _, values in together])
         square, spread, alike, alike_spread = numbers.mean(axis=0)
         error = float(numbers[:, 0].std(ddof=1) / np.sqrt(runs)) if runs > 1 else 0.0
-        known = np.isfinite(alike)
+        known, weights = np.isfinite(alike), back.weights[index]
         stages.append(
             Stage(
                 name, width, float(square), float(spread), float(alike) if known else None,
-                float(alike_spread) if known else None, error,
+                float(alike_spread) if known else None, error, back.signals[index], weights,
+                float(sum(weights.values())), spreads.get(index),
             )
         )  # fmt: skip
     return Birth(network, tuple(stages))
+
+
+def _checked_signals(signals: Any, count: int) -> Float[np.ndarray, " a"]:
+    """ε for every index of the output; by default those of the mean."""
+    if signals is None:
+        return np.full(count, 1.0 / count)
+    checked = check_inputs(np.reshape(np.asarray(signals, dtype=np.float64), (1, -1)), count)
+    return checked[0]
 
 
 def _trace(
@@ -179,27 +232,39 @@ def _statistics(state: State, signal: Signal, x: np.ndarray) -> tuple[float, ...
     vertex = np.zeros((T * T, T * T)) if entry is None else entry[0].reshape(T * T, T * T)
     if made is not None:
         state.drop(made)
+    same_input = np.kron(np.eye(x.shape[0]), np.ones((signal.shape.positions,) * 2))
     results: list[float] = []
-    for statistic in (_mean_square, _similarity(x.shape[0], signal.shape.positions)):
-        value = float(statistic(jnp.asarray(mean)))
-        slope = np.asarray(jax.grad(statistic)(jnp.asarray(register.K[0]))).reshape(-1)
-        results += [value, float(np.sqrt(max(slope @ vertex @ slope, 0.0)))]
+    for statistic in (_mean_square, _similarity):
+        value, _ = statistic(mean, same_input)
+        _, slope = statistic(register.K[0], same_input)
+        spread = slope.reshape(-1) @ vertex @ slope.reshape(-1)
+        results += [value, float(np.sqrt(max(spread, 0.0)))]
     return tuple(results)
 
 
-def _mean_square(G: Float[jax.Array, "a a"]) -> jax.Array:
-    return jnp.mean(jnp.diagonal(G))
+def similarity_of(G: Gram, inputs: int) -> float:
+    """The mean of G_ab/√(G_aa G_bb) over tokens a ≠ b of one input; nan where there is one token.
+
+    >>> similarity_of(np.array([[4.0, 1.0], [1.0, 1.0]]), 1)
+    0.5
+    """
+    positions = G.shape[0] // inputs
+    value, _ = _similarity(G, np.kron(np.eye(inputs), np.ones((positions, positions))))
+    return value
 
 
-def _similarity(inputs: int, positions: int) -> Any:
-    owner = np.repeat(np.arange(inputs), positions)
-    pairs = (owner[:, None] == owner[None, :]) & ~np.eye(inputs * positions, dtype=bool)
-    count = int(pairs.sum())
+def _mean_square(G: Gram, same_input: Gram) -> tuple[float, Gram]:
+    """The mean of the diagonal, and its derivative in G."""
+    del same_input
+    return float(np.mean(np.diagonal(G))), np.eye(G.shape[0]) / G.shape[0]
 
-    def similarity(G: Float[jax.Array, "a a"]) -> jax.Array:
-        if count == 0:
-            return jnp.nan * G[0, 0]
-        scale = jnp.sqrt(jnp.diagonal(G))
-        return jnp.sum(jnp.where(pairs, G / (scale[:, None] * scale[None, :]), 0.0)) / count
 
-    return similarity
+def _similarity(G: Gram, same_input: Gram) -> tuple[float, Gram]:
+    """The mean of G_ab/√(G_aa G_bb) over tokens a ≠ b of one input, and its derivative in G."""
+    pairs = same_input * (1.0 - np.eye(G.shape[0]))
+    if not np.any(pairs):
+        return float("nan"), np.zeros_like(G)
+    length = np.sqrt(np.diagonal(G))
+    share = pairs / (pairs.sum() * np.outer(length, length))
+    slope = share - np.diag(np.sum(share * G, axis=1) / np.diagonal(G))
+    return float(np.sum(share * G)), slope

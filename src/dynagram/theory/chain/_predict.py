@@ -23,6 +23,7 @@ from dynagram.theory.chain._run import Runner, first_signal
 from dynagram.theory.chain._state import State
 
 TENSORS = (*INFINITE, *RECURSIVE)
+HEAD_SAMPLES = 2**14
 REPLICAS = 4  # runs with other samples of the heads, whose spread is the numerical error
 _MAX_BYTES = 8 * 1024**3
 
@@ -100,16 +101,17 @@ def chain_modes(
     *,
     accuracy: float = 1e-4,
     seed: int = 0,
+    samples: int = HEAD_SAMPLES,
 ) -> dict[str, Float[np.ndarray, "mode ..."]]:
     """The letters with their modes: the value, then deviations whose squares add up to its error.
 
-    With attention the chain is run several times with other samples of the heads, and the
-    deviations are those of the runs from their mean.
+    With attention the chain is run several times with `samples` other heads, and the deviations
+    are those of the runs from their mean.
     """
     require_memory(network, x.shape[0], letters)
     if not has_attention(network.blocks):
-        return _run(network, x, letters, accuracy, seed)
-    runs = [_run(network, x, letters, accuracy, seed + 7919 * r) for r in range(REPLICAS)]
+        return _run(network, x, letters, accuracy, seed, samples)
+    runs = [_run(network, x, letters, accuracy, seed + 7919 * r, samples) for r in range(REPLICAS)]
     modes = {}
     for letter in letters:
         every = np.stack([run[letter] for run in runs])
@@ -120,14 +122,19 @@ def chain_modes(
 
 
 def _run(
-    network: Chain, x: np.ndarray, letters: Sequence[str], accuracy: float, seed: int
+    network: Chain,
+    x: np.ndarray,
+    letters: Sequence[str],
+    accuracy: float,
+    seed: int,
+    samples: int,
 ) -> dict[str, np.ndarray]:
     """The letters of one run through the blocks, modes first."""
     keys = keys_of(letters)
     shifts = (0, 1) if "H1" in letters else (0,) if "G1" in letters else ()
     sizes = kernel_sizes(keys, 2 if {"Theta", "H1"} & set(letters) else 1)
     state = State(keys, MODES)
-    runner = Runner(state, x.shape[0], sizes, shifts, accuracy, seed)
+    runner = Runner(state, x.shape[0], sizes, shifts, accuracy, seed, samples)
     signal, blocks = first_signal(runner, network, x)
     output = runner.run(blocks, signal)
     register, width = state.registers[output.number], network.width
