@@ -10,7 +10,16 @@ from rich.table import Column
 from rich.text import Text
 
 from dynagram._memory import require_memory
-from dynagram.cli._options import DEEPEST, ActivationName, Json
+from dynagram.cli._architecture import show_architecture
+from dynagram.cli._options import (
+    DEEPEST,
+    ArchitectureName,
+    GradientBands,
+    Json,
+    NamedActivation,
+    Tokens,
+    Trust,
+)
 from dynagram.cli._output import console, narrow_table, print_json, print_list, short
 from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
@@ -22,9 +31,15 @@ else:
 
 
 def advise(
-    activation: ActivationName,
-    width: Annotated[int, typer.Option(help="Neurons in a hidden layer.")],
-    depth: Annotated[int, typer.Option(help="Weight matrices: hidden layers and one.")],
+    activation: NamedActivation = None,
+    width: Annotated[int | None, typer.Option(help="Neurons in a hidden layer.")] = None,
+    depth: Annotated[
+        int | None, typer.Option(help="Weight matrices: hidden layers and one; of --arch, layers.")
+    ] = None,
+    arch: ArchitectureName = None,
+    tokens: Tokens = 4,
+    bands: GradientBands = "cheap",
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     outputs: Annotated[int, typer.Option(help="Outputs of the network.")] = 1,
     loss: Annotated[str, typer.Option(help="mean (squared error) or cross-entropy.")] = "mean",
     data: Annotated[
@@ -39,9 +54,26 @@ def advise(
 
     Without data the step is that of one input with a mean square of 1 per component. The depth is
     held against the width: L/n against r*, the expected fluctuations, and with --residual skips.
+    With --arch (or --network FILE) a transformer, a residual or a convolutional network is judged
+    before training, as by `dynagram critical --arch`; of the file of an MLP its activation, width
+    and depth are taken.
     """
     from dynagram.theory._advice import advise as find_advice
 
+    if arch is not None:
+        if activation is not None:
+            raise InvalidValueError("--activation", activation, "--arch has its own")
+        described = _described(arch)
+        if described is None:
+            show_architecture(arch, tokens, width, depth, bands, as_json=as_json)
+            return
+        activation, width, depth, outputs = described
+    for name, value in {"--activation": activation, "--width": width, "--depth": depth}.items():
+        if value is None:
+            raise InvalidValueError(name, None, "needed, unless --arch is given")
+    assert activation is not None
+    assert width is not None
+    assert depth is not None
     if depth > DEEPEST:
         raise InvalidValueError("--depth", depth, f"at most {DEEPEST}")
     x = None if data is None else load_array(data, "--data")
@@ -59,6 +91,24 @@ def advise(
         print_json(_as_json(advice))
     else:
         _print(advice)
+
+
+def _described(arch: str) -> tuple[str, int, int, int] | None:
+    """Activation, width, depth and outputs of the file of an MLP; None for anything else."""
+    from dynagram.networks import ARCHITECTURES, MLP, load_network
+
+    if arch in ARCHITECTURES or not Path(arch).is_file():
+        return None
+    if Path(arch).read_bytes().lstrip()[:1] == b"{":
+        return None
+    network = load_network(arch, name="--arch")
+    if not isinstance(network, MLP):
+        return None
+    hidden = set(network.widths[1:-1])
+    if len(hidden) != 1:
+        allowed = f"advice is for hidden layers of one width, not {sorted(hidden)}"
+        raise InvalidValueError("--arch", arch, allowed)
+    return network.activation.name, hidden.pop(), network.depth, network.widths[-1]
 
 
 def _as_json(advice: Advice) -> dict[str, Any]:

@@ -37,6 +37,26 @@ NetworkTable = Annotated[
         "problem has no [network].",
     ),
 ]
+ArchitectureName = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        "--network",
+        help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-7b, vit-b, pre-norm, post-norm, "
+        "depth-mup, residual, convnet; or a file: TOML, or the config.json of a model.",
+    ),
+]
+Tokens = Annotated[
+    int, typer.Option(help="With --arch: tokens of the sequence, or positions of a convnet.")
+]
+GradientBands = Annotated[
+    str,
+    typer.Option(
+        "--bands",
+        help="With --arch: blocks whose gradients get a spread: all, ends (first and last layer), "
+        "none, or cheap (all without attention, else none).",
+    ),
+]
 Widths = Annotated[str | None, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]
 NamedActivation = Annotated[
     str | None,

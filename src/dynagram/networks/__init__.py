@@ -1,6 +1,8 @@
 """Network specifications: the MLP, with or without skips; what they accept, how they are drawn."""
 
 from dynagram.data._data import check_inputs as check_inputs
+from dynagram.networks._architectures import ARCHITECTURES as ARCHITECTURES
+from dynagram.networks._architectures import load_architecture as load_architecture
 from dynagram.networks._block_chain import BlockChain as BlockChain
 from dynagram.networks._chain import Chain as Chain
 from dynagram.networks._checks import ActivationLike as ActivationLike
@@ -34,6 +36,7 @@ from dynagram.networks._parametrisations import to_standard as to_standard
 from dynagram.networks._weights import load_weights as load_weights
 
 __all__ = [
+    "ARCHITECTURES",
     "MLP",
     "Architecture",
     "BlockChain",
@@ -46,6 +49,7 @@ __all__ = [
     "Structure",
     "from_ntk",
     "from_standard",
+    "load_architecture",
     "load_config",
     "load_network",
     "load_weights",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
+    from dynagram.report._birth_chart import birth_chart as birth_chart
     from dynagram.report._charts import Axis as Axis
     from dynagram.report._charts import Line as Line
     from dynagram.report._charts import coloured_points as coloured_points
@@ -38,6 +39,7 @@ __all__ = [
     "Section",
     "Table",
     "Text",
+    "birth_chart",
     "coloured_points",
     "entries_chart",
     "flow",
@@ -66,6 +68,7 @@ __getattr__, __dir__ = load_on_demand(
         "Section": "_page",
         "Table": "_page",
         "Text": "_page",
+        "birth_chart": "_birth_chart",
         "entries_chart": "_tensor_charts",
         "flow": "_figures",
         "initialisation_report": "_initialisation",

@@ -3,7 +3,23 @@
 from dynagram.theory.chain._birth import Birth as Birth
 from dynagram.theory.chain._birth import Stage as Stage
 from dynagram.theory.chain._birth import trace_birth as trace_birth
+from dynagram.theory.chain._examination import Examination as Examination
+from dynagram.theory.chain._examination import Scaling as Scaling
+from dynagram.theory.chain._examination import examine as examine
+from dynagram.theory.chain._exponents import DepthLaw as DepthLaw
+from dynagram.theory.chain._exponents import depth_law as depth_law
 from dynagram.theory.chain._kernels import ChainKernels as ChainKernels
 from dynagram.theory.chain._kernels import chain_kernels as chain_kernels
 
-__all__ = ["Birth", "ChainKernels", "Stage", "chain_kernels", "trace_birth"]
+__all__ = [
+    "Birth",
+    "ChainKernels",
+    "DepthLaw",
+    "Examination",
+    "Scaling",
+    "Stage",
+    "chain_kernels",
+    "depth_law",
+    "examine",
+    "trace_birth",
+]

@@ -23,7 +23,7 @@ from dynagram.networks._chain import Chain
 from dynagram.networks._checks import checked_integer
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Residual
-from dynagram.results._table import Grid
+from dynagram.results._table import Grid, short
 from dynagram.theory.chain._backward import squared_gradients
 from dynagram.theory.chain._fields import PLAIN, keys_of
 from dynagram.theory.chain._gradient_bands import gradient_band
@@ -82,11 +82,11 @@ class Birth:
         """A row for every stage."""
         rows = []
         for number, stage in enumerate(self.stages, start=1):
-            square = f"{stage.mean_square:.4g} ± {stage.mean_square_std:.1g}"
+            square = f"{stage.mean_square:.4g} ± {short(stage.mean_square_std, 2)}"
             alike = "–"
             if stage.similarity is not None and stage.similarity_std is not None:
-                alike = f"{stage.similarity:.4f} ± {stage.similarity_std:.1g}"
-            spread = "" if stage.gradient_std is None else f" ± {stage.gradient_std:.1g}"
+                alike = f"{stage.similarity:.4f} ± {short(stage.similarity_std, 2)}"
+            spread = "" if stage.gradient_std is None else f" ± {short(stage.gradient_std, 2)}"
             gradient = f"{stage.gradient:.4g}{spread}" if stage.weights else "–"
             rows.append((str(number), stage.name, str(stage.width), square, alike, gradient))
         headings = (

@@ -9,6 +9,7 @@ sampled; forward and back use the same ones.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,9 @@ class HeadGradients:
     """Sampled heads of a block that reads a signal with Gram matrix `G`."""
 
     def __init__(self, block: Attention, G: Gram, inputs: int, samples: int, seed: int):
-        self.block, self.inputs, self.seed = block, inputs, seed
+        # What does not bear on patterns is left out, so that blocks share compiled code.
+        same = dict.fromkeys(("C_O", "lambda_q", "lambda_k", "lambda_v", "lambda_O"), 1.0)
+        self.block, self.inputs, self.seed = replace(block, **same), inputs, seed
         tokens = G.shape[0]
         self.G = jnp.asarray(G)
         self.chunk = 2 * int(np.clip(_CHUNK_NUMBERS // (2 * tokens**4), 1, 256))
