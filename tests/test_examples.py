@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 # Scripts of more than ten seconds; what shows them is marked slow.
 LONG_SCRIPTS = {
     "examples/errata_saddle.py",
+    "examples/gpt2_at_birth.py",
     "examples/tangent_kernels.py",
     "examples/trained_networks.py",
 }

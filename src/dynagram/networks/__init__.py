@@ -33,6 +33,7 @@ from dynagram.networks._parametrisations import (
 )
 from dynagram.networks._parametrisations import to_ntk as to_ntk
 from dynagram.networks._parametrisations import to_standard as to_standard
+from dynagram.networks._residual_form import as_residual_mlp as as_residual_mlp
 from dynagram.networks._weights import load_weights as load_weights
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Network",
     "StandardParametrisation",
     "Structure",
+    "as_residual_mlp",
     "from_ntk",
     "from_standard",
     "load_architecture",

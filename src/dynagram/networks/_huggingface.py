@@ -32,6 +32,15 @@ _NUMBERS = (
     "initializer_range", "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps", "rope_theta",
 )  # fmt: skip
 
+# Models that are no chains of Gram matrices, and why.
+_REFUSED = {
+    "albert": "its layers share their weights, so that the signal remembers them: no theory here",
+    "resnet": "batch norms and activations act on the stream, single channels of which the Gram "
+    "matrix does not know: no theory here",
+    "convnext": "its depthwise convolutions act on single channels: no theory here",
+    "mamba": "its recurrences act on single channels: no theory here",
+}
+
 
 def load_config(
     path: str | Path | Mapping[str, Any],
@@ -63,6 +72,8 @@ def load_config(
     """
     config = _checked(_read(path))
     kind = config.get("model_type")
+    if isinstance(kind, str) and kind in _REFUSED:
+        raise InvalidValueError("model_type of config.json", kind, _REFUSED[kind])
     if not isinstance(kind, str) or kind not in _READERS:
         allowed = f"expected one of {', '.join(_READERS)}"
         raise InvalidValueError("model_type of config.json", kind, allowed)

@@ -13,7 +13,7 @@ import numpy as np
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.gaussian._four_point import MODES
-from dynagram.networks import MLP, Chain, Network, check_inputs
+from dynagram.networks import MLP, Chain, Network, as_residual_mlp, check_inputs
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
 from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
@@ -75,6 +75,11 @@ def predict(
         if chosen == "published":
             raise InvalidValueError("vertex", vertex, "only an MLP with skips has a choice")
         inputs = check_inputs(x, network.input_size)
+        letters = check_letters(tensors, TENSORS)
+        skips = as_residual_mlp(network)
+        if skips is not None and skips.has_skips and set(letters) - set(INFINITE):
+            # Activations on the stream are no chain, but an MLP with skips has a theory of its own.
+            return _as_chain(network, predict(skips, inputs, letters, accuracy=accuracy, seed=seed))
         return predict_chain(network, inputs, tensors, accuracy=accuracy, seed=seed)
     if not isinstance(network, MLP):
         raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
@@ -109,6 +114,14 @@ def predict(
         dict.fromkeys(wanted, tuple(range(1, network.depth + 1))), regime,
         about=about | ({"vertex": chosen} if network.has_skips else {}),
     )  # fmt: skip
+
+
+def _as_chain(network: Chain, made: Tensors) -> Tensors:
+    """The tensors of the last layer of an MLP as those of a network of blocks."""
+    last = {name: value[-1:] for name, value in made.values.items()}
+    errors = {name: value[-1:] for name, value in made.errors.items()}
+    layers = dict.fromkeys(last, (network.depth,))
+    return Tensors(network, made.x, made.order, last, errors, layers, made.regime, about=made.about)
 
 
 def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> tuple[str, ...]:

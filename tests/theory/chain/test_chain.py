@@ -6,7 +6,7 @@ import pytest
 from dynagram import MLP, predict
 from dynagram.activations import activation
 from dynagram.errors import DynagramError
-from dynagram.networks import Chain
+from dynagram.networks import Chain, as_residual_mlp, load_config
 from dynagram.networks.blocks import (
     Activate,
     Attention,
@@ -261,6 +261,67 @@ def test_repeated_tokens_are_one():
 def test_what_is_not_a_chain_is_refused(blocks, inputs, message):
     with pytest.raises(DynagramError, match=message):
         predict(Chain(blocks, inputs), np.ones((1, 3)))
+
+
+def test_activations_on_the_stream_are_sent_to_the_residual_theory():
+    block = Residual([Activate("relu"), Dense(50, C_W=1.5, C_b=0.1)], skip=0.5)
+    chain = Chain([Dense(50, C_W=2.0), block, block, Activate("relu"), Dense(1, C_W=2.0)], 3)
+    mlp = MLP([3, 50, 50, 50, 1], "relu", C_b=[0.0, 0.1, 0.1, 0.0], C_W=[2.0, 1.5, 1.5, 2.0],
+              lambda_b=0.0, skip=0.5)  # fmt: skip
+    assert as_residual_mlp(chain) == mlp
+    letters = ("K", "V", "G1")
+    own, made = predict(mlp, X[:1], letters), predict(chain, X[:1], letters)
+    assert (made.network, made.order, made.layers["V"]) == (chain, "1/n", (chain.depth,))
+    for letter in letters:
+        np.testing.assert_array_equal(made[letter][0], own[letter][-1])
+    with pytest.raises(DynagramError, match="not yet computed for networks with skips"):
+        predict(chain, X[:1], ("A",))
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [Dense(8), Residual([Activate("relu"), Dense(8)]), Dense(1)],  # no last activation
+        [
+            Dense(8),
+            Residual([Activate("relu"), Dense(8)], strength=0.5),
+            Activate("relu"),
+            Dense(1),
+        ],
+        [Dense(8), Residual([Activate("relu"), Dense(8)]), Activate("tanh"), Dense(1)],
+        [Dense(8), Residual([RMSNorm(), Dense(8)]), Activate("relu"), Dense(1)],
+    ],
+)
+def test_what_is_no_mlp_with_skips(blocks):
+    chain = Chain(blocks, 3)
+    assert as_residual_mlp(chain) is None
+    with pytest.raises(DynagramError, match="acts on a signal that is not fresh"):
+        predict(chain, X[:1], ("V",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("max-pool", "use average-pool"),
+        ("batch-norm", "ties all inputs together"),
+        ("shared", "not fresh"),
+        ("tied", "a matrix of its own"),
+        ("dropout", "evaluation"),
+    ],
+)
+def test_blocks_that_are_no_chain_are_refused_with_the_reason(kind, words):
+    text = (
+        '[network]\nkind = "chain"\ninputs = 3\n'
+        f'blocks = [{{kind = "dense", width = 4}}, {{kind = "{kind}"}}]'
+    )
+    with pytest.raises(DynagramError, match=words):
+        Chain.from_toml(text)
+
+
+@pytest.mark.parametrize("name", ["albert", "resnet", "convnext", "mamba"])
+def test_models_that_are_no_chain_are_refused_with_the_reason(name):
+    with pytest.raises(DynagramError, match="no theory here"):
+        load_config({"model_type": name}, positions=2)
 
 
 def test_memory_is_asked_for_first():

@@ -20,12 +20,27 @@ _ALL: tuple[type[Block], ...] = (
 )  # fmt: skip
 KINDS: dict[str, type[Block]] = {block.kind: block for block in _ALL}
 
+# What is often asked for and is no chain of Gram matrices, or one whose averages are not computed.
+REFUSED = {
+    "max-pool": "the largest of several positions needs averages over all of them at once, which "
+    "are not computed: use average-pool",
+    "batch-norm": "a norm over the batch ties all inputs together and acts on single channels, "
+    "which the Gram matrix does not know: use rms-norm or layer-norm",
+    "dropout": "what is dropped differs from step to step: networks are those of evaluation",
+    "shared": "weights shared between blocks are not fresh: the signal remembers them, and its "
+    "Gram matrix is no Markov chain; each block has weights of its own",
+    "tied": "a readout tied to the embedding is not fresh: its Gram matrix with the stream would "
+    "be needed; the readout is a matrix of its own",
+}
+
 
 def block_from_table(table: object) -> Block:
     """The block that a TOML table describes."""
     if not isinstance(table, Mapping):
         raise InvalidTypeError("block", shortened(repr(table)), "expected a table with a kind")
     kind: Any = table.get("kind")
+    if isinstance(kind, str) and kind in REFUSED:
+        raise InvalidValueError("kind of block", kind, REFUSED[kind])
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidValueError("kind of block", kind, f"expected one of {', '.join(KINDS)}")
     return KINDS[kind].from_table(table)

@@ -8,6 +8,9 @@ from dynagram.theory.chain._examination import Scaling as Scaling
 from dynagram.theory.chain._examination import examine as examine
 from dynagram.theory.chain._exponents import DepthLaw as DepthLaw
 from dynagram.theory.chain._exponents import depth_law as depth_law
+from dynagram.theory.chain._judgement import Judgement as Judgement
+from dynagram.theory.chain._judgement import Reading as Reading
+from dynagram.theory.chain._judgement import judge_birth as judge_birth
 from dynagram.theory.chain._kernels import ChainKernels as ChainKernels
 from dynagram.theory.chain._kernels import chain_kernels as chain_kernels
 
@@ -16,10 +19,13 @@ __all__ = [
     "ChainKernels",
     "DepthLaw",
     "Examination",
+    "Judgement",
+    "Reading",
     "Scaling",
     "Stage",
     "chain_kernels",
     "depth_law",
     "examine",
+    "judge_birth",
     "trace_birth",
 ]

@@ -26,7 +26,7 @@ from dynagram.networks.blocks._composite import Residual
 from dynagram.results._table import Grid, short
 from dynagram.theory.chain._backward import squared_gradients
 from dynagram.theory.chain._fields import PLAIN, keys_of
-from dynagram.theory.chain._gradient_bands import gradient_band
+from dynagram.theory.chain._gradient_bands import ROUNDING, gradient_band
 from dynagram.theory.chain._linear import draw_register
 from dynagram.theory.chain._predict import check_smooth, has_attention, require_memory
 from dynagram.theory.chain._run import Runner, Signal, first_signal
@@ -237,8 +237,8 @@ def _statistics(state: State, signal: Signal, x: np.ndarray) -> tuple[float, ...
     for statistic in (_mean_square, _similarity):
         value, _ = statistic(mean, same_input)
         _, slope = statistic(register.K[0], same_input)
-        spread = slope.reshape(-1) @ vertex @ slope.reshape(-1)
-        results += [value, float(np.sqrt(max(spread, 0.0)))]
+        spread = np.sqrt(max(slope.reshape(-1) @ vertex @ slope.reshape(-1), 0.0))
+        results += [value, 0.0 if spread < ROUNDING * abs(value) else float(spread)]
     return tuple(results)
 
 

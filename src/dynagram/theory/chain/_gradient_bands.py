@@ -2,7 +2,7 @@
 
 With learning rates of 1 for the parameters θ of one block and 0 elsewhere, ‖∂f/∂θ‖² of f = Σ_a ε_a
 z_a is the contraction of Ĥ with εε: its mean is Θ + H1/n and its variance (A + 2B)/n, all
-contracted with ε (docs/derivations/gram-chain.md, D10).
+contracted with ε (docs/derivations/gram-chain.md, D10.12).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dynagram.networks.blocks._linear import Dense
 from dynagram.networks.blocks._nonlinear import Gated
 from dynagram.theory.chain._predict import chain_modes, has_attention
 
+ROUNDING = 1e-7  # a relative spread below it is the rounding of none
 WITH_HEADS = ("Theta", "A", "B")  # the shift of the mean would need second derivatives of heads
 WITHOUT_HEADS = ("Theta", "H1", "A", "B")
 
@@ -59,13 +60,16 @@ def gradient_band(
     alone = only_block(network, index)
     shifted = not has_attention(network.blocks) if shifted is None else shifted
     letters = WITHOUT_HEADS if shifted else WITH_HEADS
-    modes = chain_modes(alone, x, letters, accuracy=accuracy, seed=seed, samples=samples)
+    modes = chain_modes(
+        alone, x, letters, accuracy=accuracy, seed=seed, samples=samples, replicas=2
+    )
     e, n = signals, network.width
     mean = e @ modes["Theta"][0] @ e
     if shifted:
         mean = mean + e @ modes["H1"][0] @ e / n
     A, B = (np.einsum("abcd,a,b,c,d->", modes[letter][0], e, e, e, e) for letter in "AB")
-    return GradientBand(float(mean), float(np.sqrt(max(A + 2.0 * B, 0.0) / n)))
+    spread = float(np.sqrt(max(A + 2.0 * B, 0.0) / n))
+    return GradientBand(float(mean), 0.0 if spread < ROUNDING * abs(mean) else spread)
 
 
 def only_block(network: Chain, index: int) -> Chain:

@@ -102,21 +102,22 @@ def chain_modes(
     accuracy: float = 1e-4,
     seed: int = 0,
     samples: int = HEAD_SAMPLES,
+    replicas: int = REPLICAS,
 ) -> dict[str, Float[np.ndarray, "mode ..."]]:
     """The letters with their modes: the value, then deviations whose squares add up to its error.
 
-    With attention the chain is run several times with `samples` other heads, and the deviations
+    With attention the chain is run `replicas` times with `samples` other heads, and the deviations
     are those of the runs from their mean.
     """
     require_memory(network, x.shape[0], letters)
     if not has_attention(network.blocks):
         return _run(network, x, letters, accuracy, seed, samples)
-    runs = [_run(network, x, letters, accuracy, seed + 7919 * r, samples) for r in range(REPLICAS)]
+    runs = [_run(network, x, letters, accuracy, seed + 7919 * r, samples) for r in range(replicas)]
     modes = {}
     for letter in letters:
         every = np.stack([run[letter] for run in runs])
         mean = every.mean(axis=0)
-        spread = (every[:, 0] - mean[0]) / np.sqrt(REPLICAS * (REPLICAS - 1))
+        spread = (every[:, 0] - mean[0]) / np.sqrt(replicas * (replicas - 1))
         modes[letter] = np.concatenate([mean, spread])
     return modes
 
