@@ -96,10 +96,9 @@ def advise(
 def _described(arch: str) -> tuple[str, int, int, int] | None:
     """Activation, width, depth and outputs of the file of an MLP; None for anything else."""
     from dynagram.networks import ARCHITECTURES, MLP, load_network
+    from dynagram.networks._files import is_config
 
-    if arch in ARCHITECTURES or not Path(arch).is_file():
-        return None
-    if Path(arch).read_bytes().lstrip()[:1] == b"{":
+    if arch in ARCHITECTURES or not Path(arch).is_file() or is_config(arch, "--arch"):
         return None
     network = load_network(arch, name="--arch")
     if not isinstance(network, MLP):

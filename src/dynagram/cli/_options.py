@@ -54,7 +54,7 @@ GradientBands = Annotated[
     typer.Option(
         "--bands",
         help="With --arch: blocks whose gradients get a spread: all, ends (first and last layer), "
-        "none, or cheap (all without attention, else none).",
+        "none, or cheap (all of at most 16 branches without attention, else none).",
     ),
 ]
 Widths = Annotated[str | None, typer.Option(help="n_0,…,n_L, such as 3,20,20,2.")]

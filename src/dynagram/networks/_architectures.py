@@ -10,7 +10,7 @@ from typing import Any
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks._chain import Chain
 from dynagram.networks._checks import checked_integer
-from dynagram.networks._files import load_network
+from dynagram.networks._files import is_config, load_network
 from dynagram.networks._huggingface import load_config
 from dynagram.networks.blocks._block import Block
 from dynagram.networks.blocks._composite import Residual
@@ -116,7 +116,7 @@ def load_architecture(
     if width is not None:
         checked_integer("width", width, 1)
     if depth is not None:
-        checked_integer("depth", depth, 1, 10_000)
+        checked_integer("depth", depth, 1, 1000)
     if name in _CONFIGS:
         config = _resized(_CONFIGS[name], width, depth)
         return load_config(config, positions=positions, scaled=None if scaled else False)
@@ -132,7 +132,7 @@ def load_architecture(
 
 
 def _of_file(source: str | Path, positions: int, scaled: bool) -> Chain:
-    if Path(source).read_bytes().lstrip()[:1] == b"{":
+    if is_config(source, "--arch"):
         return load_config(source, positions=positions, scaled=None if scaled else False)
     network = load_network(source, name="--arch")
     if not isinstance(network, Chain):

@@ -42,14 +42,8 @@ def load_network(
     >>> load_network(path).widths
     (2, 8, 1)
     """
-    contents = read_bytes(path, name, _FACTOR)
-    if len(contents) > _LARGEST_FILE:
-        raise InvalidValueError(name, str(path), "larger than 16 MiB")
-    try:
-        text = contents.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidValueError(name, str(path), "neither TOML nor JSON: not a text") from error
-    if text.lstrip().startswith("{"):  # no TOML begins so
+    text = _read_text(path, name)
+    if _is_json(text):
         return _from_config(path, input_size, outputs, name)
     try:
         tables = tomllib.loads(text)
@@ -58,6 +52,25 @@ def load_network(
     if not isinstance(tables.get("network"), dict):
         raise InvalidValueError(name, str(path), "has no [network] table")
     return network_from_toml(text)
+
+
+def is_config(path: str | Path, name: str = "network") -> bool:
+    """Whether a file is JSON, as the `config.json` of a model is, rather than TOML."""
+    return _is_json(_read_text(path, name))
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith("{")  # no TOML begins so
+
+
+def _read_text(path: str | Path, name: str) -> str:
+    contents = read_bytes(path, name, _FACTOR)
+    if len(contents) > _LARGEST_FILE:
+        raise InvalidValueError(name, str(path), "larger than 16 MiB")
+    try:
+        return contents.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidValueError(name, str(path), "neither TOML nor JSON: not a text") from error
 
 
 def _from_config(path: str | Path, input_size: int | None, outputs: int, name: str) -> Chain:

@@ -80,7 +80,10 @@ def test_squared_gradients_make_up_the_tangent_kernel(name):
     assert tangent_kernel(network, squares) == pytest.approx(signals @ Theta @ signals, rel=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "rope": 50.0, "groups": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), {"qk_norm": True, "rope": 50.0, "groups": 2}],
+)
 def test_attention_makes_up_the_tangent_kernel(options):
     heads = Attention(4, 4, causal=True, C_q=3.0, lambda_q=0.5, lambda_v=0.3, **options)
     network = Chain([Dense(16), Residual([RMSNorm(), heads]), RMSNorm(), Dense(1)], (3, 2))

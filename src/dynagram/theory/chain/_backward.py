@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._precision import float64
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._families import TwoPoint
 from dynagram.networks._chain import Chain
@@ -46,6 +47,7 @@ class Squares:
     grams: tuple[Gram, ...]
 
 
+@float64
 def squared_gradients(
     network: Chain,
     x: Float[np.ndarray, "samples n_0"],

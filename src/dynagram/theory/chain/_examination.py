@@ -27,6 +27,8 @@ from dynagram.theory.chain._exponents import DepthLaw, depth_law
 from dynagram.theory.chain._predict import has_attention
 from dynagram.theory.chain._scalings import count_layers, scale_branches, scaled_variants
 
+_FEW = 16  # branches of a network whose bands are cheap
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -145,7 +147,8 @@ def examine(
     - `plain`: the network without any scaling of its branches with depth, from which the others
         are made; by default `network` with α = 1.
     - `bands`: which blocks get the spread of their gradient: numbers, "all", "ends" (the first and
-        the last layer), "none" or "cheap": all without attention, else none.
+        the last layer), "none" or "cheap": all of at most 16 branches without attention, else
+        none. Each costs a run through all blocks.
     - `seed`, `samples`: of sampled heads.
 
     **Returns:** `Examination`. Cost: `trace_birth`, and a pass at infinite width for each scaling.
@@ -194,7 +197,7 @@ def _banded(network: Chain, bands: str | Sequence[int]) -> list[int]:
         "all": learning,
         "ends": sorted({*residual[:each], *residual[-each:]}) or learning,
         "none": [],
-        "cheap": [] if has_attention(network.blocks) else learning,
+        "cheap": [] if has_attention(network.blocks) or branches > _FEW else learning,
     }[bands]
 
 

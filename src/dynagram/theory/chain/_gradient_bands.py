@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._precision import float64
 from dynagram.networks._chain import Chain
 from dynagram.networks.blocks._attention import Attention
 from dynagram.networks.blocks._block import Block, Shape
@@ -33,6 +34,7 @@ class GradientBand:
     std: float
 
 
+@float64
 def gradient_band(
     network: Chain,
     x: Float[np.ndarray, "samples n_0"],
