@@ -74,6 +74,5 @@ def test_squared_gradients_of_drawn_networks(kind):
         (one, error_one, _), (two, error_two, band) = (shares[n] for n in widths)
         extrapolated, error = 2 * two - one, np.hypot(2 * error_two, error_one)
         expected = widths[-1] * band.std**2 / infinite**2
-        print(kind, index, extrapolated, expected, error)
         assert error < 0.1 * expected
         assert abs(extrapolated - expected) < 4 * error, (index, extrapolated, expected, error)

@@ -190,7 +190,7 @@ def test_pytorch_lines_are_code_with_these_standard_deviations():
         (["relu", "--plot", "figure.pdf"], "must end in .svg, .png or .html"),
         (["relu", "--plot", "no/such/folder/figure.svg"], "its folder does not exist"),
         (["relu", "--nonsense"], "No such option"),
-        ([], "Missing argument"),
+        ([], "needed, unless --arch"),
     ],
 )
 def test_critical_refuses(complaint, arguments, words):
