@@ -13,8 +13,13 @@ from dynagram.networks.blocks._nonlinear import Activate
 def as_residual_mlp(network: Chain) -> MLP | None:
     """The MLP with skips, z' = b + W σ(z) + γz, that a network of blocks is; None if it is none.
 
-    Its blocks are a matrix, residual blocks of one activation and one matrix each, or plain pairs
-    of these, an activation and the last matrix, all with the same activation.
+    **Arguments:**
+
+    - `network`: a `Chain`. To be such an MLP its blocks are a matrix, residual blocks of one
+        activation and one matrix each, or plain pairs of these, and at the end an activation and a
+        matrix, all with the same activation.
+
+    **Returns:** the `MLP`, or None.
 
     >>> block = Residual([Activate("relu"), Dense(20, C_W=2.0)], skip=0.5)
     >>> as_residual_mlp(Chain([Dense(20), block, Activate("relu"), Dense(1)], 3)).skip

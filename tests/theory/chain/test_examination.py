@@ -34,18 +34,19 @@ def test_exponents_of_rank_collapse(options, chi, power):
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_exponents_of_a_deep_stream(gated):
-    """Two nearly equal tokens without attention: the local power of 1 − ρ, far down."""
+    """Two nearly equal tokens without attention: a layer multiplies 1 − ρ by (K + cχ)/(K + c)."""
     options = {"activation": "tanh", "hidden_C": (1.5, 2.0), "gated": gated, "hidden": 64}
     blocks = Chain.transformer(64, 1, 8, positions=2, outputs=1, inputs=2, **options).blocks
     mlp = next(b for b in blocks if isinstance(b, Residual) and len(b.branches[0]) > 2)
-    depth = 30
+    depth = 15
     network = Chain([Dense(64), *[mlp] * depth, RMSNorm(), Dense(1)], (2, 2))
-    x = np.array([[1.0, 0.0, 1.0, 2e-4]])
-    grams = squared_gradients(network, x, np.ones(2)).grams
-    distance = [1.0 - similarity_of(grams[i], 1) for i in (depth // 2, depth)]
-    squares = [np.mean(np.diagonal(grams[i])) for i in (depth // 2, depth)]
-    power = -np.log(distance[1] / distance[0]) / np.log(squares[1] / squares[0])
-    assert power == pytest.approx(depth_law(network).collapse, rel=2e-2)
+    grams = squared_gradients(network, np.array([[1.0, 0.0, 1.0, 2e-4]]), np.ones(2)).grams
+    law, K = depth_law(network), np.array([np.mean(np.diagonal(G)) for G in grams[: depth + 1]])
+    np.testing.assert_allclose(np.diff(K), law.mlp, rtol=1e-6)
+    factor = np.prod((K[:-1] + law.mlp * law.chi) / (K[:-1] + law.mlp))
+    first, last = (1.0 - similarity_of(grams[i], 1) for i in (0, depth))
+    assert last / first == pytest.approx(factor, rel=1e-3)
+    assert law.collapse == pytest.approx(1.0 - law.chi)
 
 
 def test_norms_on_the_stream_shrink_distances_by_a_factor():
