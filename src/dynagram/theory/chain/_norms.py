@@ -7,7 +7,6 @@ The entry of fields (S, S') at (a, b) depends on Gram matrices at (a, b), (a, a)
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import jax
@@ -70,15 +69,15 @@ class Norm:
     def _mean(self, S: int) -> Kernel:
         locals_ = local_entries((S, S))
         values = np.stack([self._value(local) for local in locals_], axis=-1)
-        return self._mapped((S, S), 0, values)
+        return np.asarray(_mapped(self._function((S, S)), values))
 
-    def _mapped(self, pair: Pair, derivatives: int, values: np.ndarray) -> np.ndarray:
-        return np.asarray(_compiled(pair, self.epsilon, derivatives)(jnp.asarray(values)))
+    def _function(self, pair: Pair):
+        return make_norm(pair, self.epsilon)
 
     def _terms(self, pair: Pair) -> list[Term]:
         locals_ = local_entries(pair)
         values = np.stack([self._value(local) for local in locals_], axis=-1)
-        slopes = self._mapped(pair, 1, values)
+        slopes = np.asarray(_mapped(jax.grad(self._function(pair)), values))
         return [
             Term(self.number, fields, slots, slopes[..., i])
             for i, (fields, slots) in enumerate(locals_)
@@ -95,7 +94,7 @@ class Norm:
                 total = total + moved
         locals_ = local_entries(pair)
         values = np.stack([self._value(local) for local in locals_], axis=-1)
-        second = self._mapped(pair, 2, values)
+        second = np.asarray(_mapped(jax.hessian(self._function(pair)), values))
         for i, (one, at) in enumerate(locals_):
             for j, (two, there) in enumerate(locals_):
                 if not np.any(second[..., i, j]) or one[0] ^ one[1] != two[0] ^ two[1]:
@@ -158,9 +157,5 @@ def make_norm(pair: Pair, epsilon: float):
     return function
 
 
-@functools.lru_cache(maxsize=128)
-def _compiled(pair: Pair, epsilon: float, derivatives: int):
-    """The normalised entry, its gradient or its Hessian, for all (a, b): compiled once."""
-    function = make_norm(pair, epsilon)
-    derived = (function, jax.grad(function), jax.hessian(function))[derivatives]
-    return jax.jit(jax.vmap(jax.vmap(derived)))
+def _mapped(function, values: np.ndarray):
+    return jax.vmap(jax.vmap(function))(jnp.asarray(values))
