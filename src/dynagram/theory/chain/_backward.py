@@ -3,7 +3,7 @@
 For f = Σ_a ε_a z_a, one output z at every (input, position) a, the derivatives g_ia = ∂f/∂x_ia of a
 signal have the mean Gram matrix φ_ab = E Σ_i g_ia g_ib. It runs back through the blocks by the
 transpose of the map that carries Θ forward, and a matrix with fan-in m that reads a signal with
-Gram matrix G has E‖∂f/∂W‖² = m Σ_ab φ_ab G_ab (docs/derivations/gram-chain.md, D10.11).
+Gram matrix G has E‖∂f/∂W‖² = m Σ_ab φ_ab G_ab (docs/derivations/birth.md, D14.2).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ For collapsed tokens a layer adds c_mlp = α²C⟨σ²⟩ and c_att = α²C_O C_
 normalised stream. With w their shares and χ = C_1⟨σ'²⟩/⟨σ²⟩ (1 + that behind a gate), tokens of a
 pre-norm network become alike as 1 − ρ ~ ℓ^−p, p = 1 − w_mlp χ, and gradients grow backward as
 (L/ℓ)^ζ, ζ = w_mlp χ + w_att. Behind a norm on the stream 1 − ρ shrinks by a factor per layer
-instead (docs/derivations/gram-chain.md, D10.13).
+instead (docs/derivations/birth.md, D14.4).
 """
 
 from __future__ import annotations

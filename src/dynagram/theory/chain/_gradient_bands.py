@@ -2,7 +2,7 @@
 
 With learning rates of 1 for the parameters θ of one block and 0 elsewhere, ‖∂f/∂θ‖² of f = Σ_a ε_a
 z_a is the contraction of Ĥ with εε: its mean is Θ + H1/n and its variance (A + 2B)/n, all
-contracted with ε (docs/derivations/gram-chain.md, D10.12).
+contracted with ε (docs/derivations/birth.md, D14.3).
 """
 
 from __future__ import annotations
