@@ -95,7 +95,7 @@ def test_names_make_networks():
         (["critical", "--arch", "gpt2", "--tokens", "0"], "tokens"),
         (["critical", "--arch", "residual", "--bands", "some"], "bands"),
         (["critical", "--arch", "convnet", "--depth", "0"], "depth"),
-        (["critical", "--arch", "pre-norm", "--tokens", "400"], "GiB"),
+        (["critical", "--arch", "pre-norm", "--tokens", "400"], "at most"),
         (["critical"], "ACTIVATION"),
         (["advise", "--arch", "gpt2", "--activation", "relu"], "has its own"),
         (["advise", "--activation", "relu"], "--width"),
