@@ -186,8 +186,7 @@ class Runner:
         return Signal(number, stream.shape, fresh=False, gram=gram)
 
     def _attention(self, block: Attention, signal: Signal, shape: Shape) -> Signal:
-        fields = 2 ** (self.sizes - 1)
-        require_room(self.inputs * signal.shape.positions, fields)
+        require_room(self.inputs * signal.shape.positions)
         heads = Heads(
             self.state, signal.number, block, self.inputs, signal.shape.positions,
             self.head_samples, self.seed,
