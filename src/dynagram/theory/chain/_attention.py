@@ -113,6 +113,8 @@ class Heads:
     def _sampled_products(self) -> dict[Key, tuple[np.ndarray, np.ndarray]]:
         """Cov(Ā_ab, Ā_cd), and E Σ_rs (B_ac B_bd + B_ad B_bc), Ā the mean over a group."""
         keys, T = self.state.keys, self._tokens
+        if not keys:
+            return {}
         fields = tuple(sorted({U for key in keys for S in (*key[0], *key[1]) for U in subsets(S)}))
         shared = self.block.heads // self.block.key_heads
         products: dict[Key, np.ndarray] = {key: np.zeros((T * T, T * T)) for key in keys}
