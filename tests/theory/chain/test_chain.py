@@ -274,3 +274,6 @@ def test_memory_is_asked_for_first():
     net = Chain([Conv(8), Activate("tanh"), AveragePool(), Dense(1)], (64, 64, 3))
     with pytest.raises(DynagramError, match="GiB; at most"):
         predict(net, np.ones((2, 64 * 64 * 3)))
+    net = Chain([Dense(8), Residual([RMSNorm(), heads(8, 4, 1.0)]), Dense(1)], (512, 2))
+    with pytest.raises(DynagramError, match="attention takes at most 32 tokens"):
+        predict(net, np.ones((1, 1024)), "V")

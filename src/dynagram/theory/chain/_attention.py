@@ -40,7 +40,7 @@ from dynagram.theory.chain._state import (
 _CHUNK_NUMBERS = 2_000_000  # floats of one array held at a time
 # Heads sampled for each average, in units of `samples`: products of four fields vary the most.
 _SLOPES, _PRODUCTS, _CURVATURE = 1, 8, 4
-_MOST_TOKENS = 64  # in all inputs
+_MOST_TOKENS = 32  # in all inputs: time grows as their fifth power
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Heads:
     def _draws(self, purpose: int, numbers: int):
         """A generator and a number of heads of one sign for every batch; `numbers` per head."""
         wanted = purpose * self.samples
-        half = int(np.clip(_CHUNK_NUMBERS // numbers, 8, 2048))
+        half = int(np.clip(_CHUNK_NUMBERS // numbers, 2, 2048))
         half = min(half, max(4, wanted // 4))
         for index in range(max(2, round(wanted / (2 * half)))):
             yield np.random.default_rng((self.seed, purpose, index)), half
