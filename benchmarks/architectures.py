@@ -29,6 +29,7 @@ CASES = {
     "global average": ((8, 8, 3), [CONV, ["relu"]] * 3 + [["average"], ["dense"]], 24),
     "residual": ((8, 8, 3), [CONV, STREAM, STREAM, ["relu"], ["average"], ["dense"]], 16),
     "norms": ((16, 16, 3), [CONV, PRE, PRE, ["norm"], ["flatten"]], 48),
+    "larger average": ((16, 16, 3), [CONV, ["relu"]] * 2 + [["average"], ["dense"]], 24),
     "more inputs": ((28, 28, 1), [CONV, ["relu"]] * 3 + [["flatten"]], 100),
 }  # fmt: skip
 GOLDEN = {

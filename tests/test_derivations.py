@@ -13,7 +13,7 @@ CITING = sorted(
     path
     for folder in ("src", "experiments", "tests", "docs", "examples", "benchmarks")
     for path in (ROOT / folder).rglob("*")
-    if path.suffix in (".py", ".md")
+    if path.suffix in (".py", ".md") and ".peer" not in path.parts  # an environment of others
 )
 ROOTS = (ROOT, ROOT / "src" / "dynagram")
 

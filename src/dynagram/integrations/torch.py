@@ -1,4 +1,4 @@
-"""Gram-only training in PyTorch: hooks on any torch.optim.Optimizer."""
+"""PyTorch: Gram-only training by hooks on any optimizer, and the NTK of any function or module."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ try:
     import torch
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
+
+from dynagram.integrations._torch_tangents import torch_ntk as torch_ntk
 
 # What rounding may do to a Gram in one step, relative to it.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}

@@ -175,6 +175,13 @@ def test_its_training():
     np.testing.assert_allclose(correction, 1.1165, rtol=1e-4)
 
 
+def test_fields_of_two_directions_never_meet():
+    """Why kernels of x and δx are enough for every letter: see `kernel_sizes`."""
+    for key in keys_of(LETTERS):
+        fields = [S for pair in key for S in pair]
+        assert all(fields.count(S) == 1 for S in fields if S.bit_count() > 1)
+
+
 def heads(n, d, C_q, **rates):
     return Attention(heads=n // d, head_size=d, C_q=C_q, **rates)
 
@@ -328,3 +335,6 @@ def test_memory_is_asked_for_first():
     net = Chain([Conv(8), Activate("tanh"), AveragePool(), Dense(1)], (64, 64, 3))
     with pytest.raises(DynagramError, match="GiB; at most"):
         predict(net, np.ones((2, 64 * 64 * 3)))
+    net = Chain([Dense(8), Residual([RMSNorm(), heads(8, 4, 1.0)]), Dense(1)], (512, 2))
+    with pytest.raises(DynagramError, match="attention takes at most 32 tokens"):
+        predict(net, np.ones((1, 1024)), "V")

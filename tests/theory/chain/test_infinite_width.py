@@ -1,6 +1,5 @@
 """K and Θ of networks of blocks at infinite width: against the general chain and exact laws."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from dynagram.networks.blocks import (
     Select,
 )
 from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory.chain import _kernels, _predict
+from dynagram.theory.chain import _kernels
 from dynagram.theory.chain._kernel_program import compile_program
 from dynagram.theory.chain._kernels import chain_kernels
 from dynagram.theory.chain._predict import chain_tensors
@@ -196,9 +195,7 @@ def test_queries_of_zero_give_uniform_patterns():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"causal": True, "rope": 10.0, "qk_norm": True}])
-def test_two_inputs_of_attention_equal_the_general_chain(options, monkeypatch):
-    runner = functools.partial(_predict.Runner, head_samples=2**12)
-    monkeypatch.setattr(_predict, "Runner", runner)
+def test_two_inputs_of_attention_equal_the_general_chain(options):
     network = Chain([dense(8), Attention(4, 4, **options, **HEADS), dense(1)], inputs=(2, 2))
     x = np.random.default_rng(6).standard_normal((2, 4))
     general, made = chain_tensors(network, x, ("K", "Theta")), chain_kernels(network, x)

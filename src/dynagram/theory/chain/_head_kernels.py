@@ -47,7 +47,7 @@ def head_kernels(
     G = K.reshape(tokens, tokens)
     tangent = np.zeros_like(G) if Theta is None else Theta.reshape(tokens, tokens)
     roots = tuple(
-        jnp.asarray(_root(scale * G + rate * tangent))
+        jnp.asarray(root_of(scale * G + rate * tangent))
         for scale, rate in (
             (block.C_q, 0.0), (block.C_k, 0.0),
             (block.lambda_q, block.C_q), (block.lambda_k, block.C_k),
@@ -79,7 +79,7 @@ def _symmetric(array: Gram) -> Gram:
     return 0.5 * (array + array.transpose(2, 3, 0, 1))
 
 
-def _root(G: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token rank"]:
+def root_of(G: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token rank"]:
     """L with G = L Lᵀ, of the rank of G: repeated tokens cost nothing."""
     values, vectors = np.linalg.eigh(0.5 * (G + G.T))
     alive = values > 1e-14 * max(float(values[-1]), 1e-300)

@@ -26,8 +26,8 @@ from dynagram.theory.chain._position_pairs import PositionPairs
 
 Tiles = Float[np.ndarray, "pair *inputs"]
 _COINCIDENT = 1e-13  # 1 − ρ below this is rounding of identical signals
-_TILE_NUMBERS = 2**15  # of one pass, so that it stays in cache
-_ROW_NUMBERS = 2**15  # rows of coefficients of one pass
+_TILE_NUMBERS = 2**18  # of one pass
+_ROW_NUMBERS = 2**15  # rows of a pass with a series, each of many coefficients
 _FEW_NUMBERS = 2**12  # that cost nothing
 _MOMENTS = 2**12  # variances of one pass over nodes
 
@@ -60,6 +60,16 @@ class Places(Tiling):
         """Block column of every tile."""
         return self.block_columns
 
+    @cached_property
+    def samples_of_entries(self) -> tuple[jax.Array, jax.Array]:
+        """The two samples of every entry of every tile, one long list: no loop over small tiles."""
+        inside, shape = np.arange(self.tile), (self.block_rows.size, self.tile, self.tile)
+        left = self.tile * self.block_rows[:, None, None] + inside[:, None]
+        right = self.tile * self.block_columns[:, None, None] + inside[None, :]
+        lists = (np.broadcast_to(samples, shape).reshape(-1) for samples in (left, right))
+        one, two = (jnp.asarray(samples.astype(np.int32)) for samples in lists)
+        return one, two
+
 
 def average_cross(
     step: Average,
@@ -69,12 +79,14 @@ def average_cross(
 ) -> Values:
     """The average between two blocks of as many inputs; `left`, `right` their variances."""
     variance = np.concatenate([left, right])
-    return _by_parts(step, _cross_parts(step.lists.cross, left.shape[1]), variance, values)
+    parts = _cross_parts(step.lists.cross, left.shape[1], closed_kernel(step.sigma) is None)
+    return _by_parts(step, parts, variance, values)
 
 
 @lru_cache(maxsize=64)
-def _cross_parts(pairs: PositionPairs, tile: int) -> list[Part]:
-    return _parts(pairs.first, pairs.positions + pairs.second, tile, 2 * pairs.positions)
+def _cross_parts(pairs: PositionPairs, tile: int, has_rows: bool) -> list[Part]:
+    blocks = 2 * pairs.positions
+    return _parts(pairs.first, pairs.positions + pairs.second, tile, blocks, has_rows)
 
 
 def average_same(
@@ -96,7 +108,8 @@ def average_same(
     )
     single = values.each(lambda array: array[~ends].reshape(-1, 1, 1))
     flat = variance.reshape(-1, 1)
-    made = _by_parts(step, _parts(rows, columns, 1, flat.size), flat, single)
+    parts = _parts(rows, columns, 1, flat.size, closed_kernel(step.sigma) is None)
+    made = _by_parts(step, parts, flat, single)
     assert made.Theta is not None
     K[~ends], Theta[~ends] = made.K.reshape(-1, inputs), made.Theta.reshape(-1, inputs)
     return Values(K, Theta)
@@ -146,7 +159,9 @@ class Part(NamedTuple):
     places: Places
 
 
-def _parts(rows: np.ndarray, columns: np.ndarray, tile: int, blocks: int) -> list[Part]:
+def _parts(
+    rows: np.ndarray, columns: np.ndarray, tile: int, blocks: int, has_rows: bool
+) -> list[Part]:
     """Tiles at block `rows` and `columns` in parts of one size, so that one shape compiles.
 
     The last part may overlap the one before; few tiles are padded to a power of two by repetition.
@@ -155,7 +170,9 @@ def _parts(rows: np.ndarray, columns: np.ndarray, tile: int, blocks: int) -> lis
     if size * tile**2 <= _FEW_NUMBERS:
         some = np.minimum(np.arange(1 << max(size - 1, 0).bit_length()), size - 1)
         return [Part(some, Places(samples, tile, rows[some], columns[some]))]
-    most = max(1, min(_TILE_NUMBERS // tile**2, _ROW_NUMBERS // tile, size))
+    most = max(1, min(_TILE_NUMBERS // tile**2, size))
+    if has_rows:
+        most = max(1, min(_ROW_NUMBERS // tile, most))
     length = -(-size // -(-size // most))
     parts = []
     for start in range(0, size, length):
@@ -165,11 +182,15 @@ def _parts(rows: np.ndarray, columns: np.ndarray, tile: int, blocks: int) -> lis
 
 
 def _by_parts(step: Average, parts: list[Part], variance: np.ndarray, values: Values) -> Values:
-    """The average on tiles, so many at a time that caches hold them."""
+    """The average on tiles, some at a time."""
     extra = parts[0].places.blocks - variance.shape[0]
     variance = np.concatenate([variance, np.repeat(variance[-1:], extra, axis=0)])
     average = _closed_average(step.sigma, step.gate is not None) or _series_average
     nothing, numbers = np.zeros((1, 1, 1)), _numbers(step)
+    if len(parts) == 1 and isinstance(parts[0].which, slice):  # nothing to copy
+        tangent = nothing if values.Theta is None else values.Theta
+        made = average(step, parts[0].places, variance, values.K, tangent, numbers)
+        return Values(np.asarray(made[0]), np.asarray(made[1]))
     K, Theta = np.empty_like(values.K), np.empty_like(values.K)
     for which, places in parts:
         tangent = nothing if values.Theta is None else values.Theta[which]
@@ -197,8 +218,8 @@ def _closed_average(sigma: Activation, is_gated: bool):
             (numbers[4] * gram, numbers[4] * variance) if is_gated else (gram, variance)
         )
         prepared = jax.lax.optimization_barrier((jnp.sqrt(variance), *kernel.prepare(variance)))
-        root_left, *left = (number[rows][:, :, None] for number in prepared)
-        root_right, *right = (number[columns][:, None, :] for number in prepared)
+        root_left, *left = jax.lax.optimization_barrier([number[rows] for number in prepared])
+        root_right, *right = jax.lax.optimization_barrier([number[columns] for number in prepared])
         if not sigma.is_smooth:  # signals that are one up to rounding must be so exactly
             limit = root_left * root_right
             scaled = jnp.where(scaled >= (1.0 - _COINCIDENT) * limit, limit, scaled)
@@ -208,8 +229,11 @@ def _closed_average(sigma: Activation, is_gated: bool):
         return (_gated if is_gated else _plain)(value, slope, gram, Theta, numbers)
 
     def average(step: Average, places: Places, variance, K, Theta, numbers):
+        # Long vectors inside: the compiler makes slow loops of small tiles.
         del step
-        return run(variance, K, Theta, numbers, *places.places)
+        vectors = (array.reshape(-1) for array in (variance, K, Theta))
+        made = run(*vectors, numbers, *places.samples_of_entries)
+        return tuple(np.asarray(array).reshape(K.shape) for array in made)
 
     return average
 

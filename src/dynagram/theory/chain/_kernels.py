@@ -7,7 +7,9 @@ carried. Attention heads are sampled for all inputs at once, several times, whic
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +27,8 @@ from dynagram.theory.chain._position_pairs import PositionPairs
 
 Signal = Float[np.ndarray, "_ position channel"]
 HEAD_SAMPLES = 2**12
+_WORKERS = min(os.cpu_count() or 1, 8)  # blocks of inputs at a time
+_FEW_NUMBERS = 2**20  # that threads would only hold up
 REPLICAS = 8  # runs with other samples of the heads, whose spread is the error
 _MAX_BYTES = 8 * 1024**3
 _BLOCK_NUMBERS = 2**18  # of one array of a pair of blocks of inputs
@@ -100,7 +104,10 @@ def _by_blocks(
     K, Theta = (np.empty((N, P, M, P)) for _ in range(2))
     tile = tile_size(program, max(N, M))
     right_of = 0 if is_square else N
-    for left, right in _block_pairs(N, M, tile, is_square):
+
+    @float64  # which a thread must say for itself
+    def fill(blocks: tuple[range, range]) -> None:
+        left, right = blocks
         rows, columns = _padded(left, tile), right_of + _padded(right, tile)
         run = CrossRun(
             first_cross(network, program.first, every[rows], every[columns]),
@@ -111,6 +118,15 @@ def _by_blocks(
             run.take(step)
         for array, tiles in zip((K, Theta), run.values, strict=True):
             _write(array, tiles, left, right, mirrored=is_square and left != right)
+
+    first, *rest = _block_pairs(N, M, tile, is_square)
+    fill(first)  # compiles
+    if program.widest.cross.size * N * M < _FEW_NUMBERS:
+        for blocks in rest:
+            fill(blocks)
+    else:
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            list(pool.map(fill, rest))
     if is_square:
         for array, values in zip((K, Theta), alone.values, strict=True):
             write_same(array, values, program.last.same)
@@ -306,7 +322,7 @@ def require_room(network: Chain, program: Program, inputs: int, others: Signal |
         right = extra = others.shape[0]
     result = 16.0 * inputs * right * network.positions**2
     tile = tile_size(program, max(inputs, right))
-    block = 8.0 * 12 * program.widest.cross.size * tile**2
+    block = 8.0 * 12 * program.widest.cross.size * tile**2 * _WORKERS
     needed = result + block + 8.0 * (inputs + extra) * program.numbers_per_input
     if needed > _MAX_BYTES:
         allowed = (

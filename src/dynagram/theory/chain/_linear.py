@@ -163,6 +163,10 @@ def input_register(G: Kernel, sizes: int, modes: int, shifts: Sequence[int]) -> 
 
 
 def kernel_sizes(keys: Sequence[Key], least: int) -> int:
-    """How many sizes of fields the entries and `least` ask for."""
+    """How many sizes of fields the entries and `least` ask for: that of x, or those of x and δx.
+
+    An entry has every direction twice, so a field of two directions never meets its like, and the
+    kernels of such fields enter nothing.
+    """
     largest = max((size(S) for key in keys for pair in key for S in pair), default=0)
-    return max(largest + 1, least)
+    return min(max(largest + 1, least), 2)

@@ -2,26 +2,20 @@
 
 With the fields as coefficients of x + Σ_S t_S x_S, t_r² = 0, the norm is x̂_S = Σ_{U ⊆ S} r_U
 x_{S∖U}, and r = (Γ + ε)^{−1/2} has the coefficients of Faà di Bruno in Γ_S = Σ_{T ⊔ T' = S} G_TT'.
-The entry of fields (S, S') at (a, b) depends on Gram matrices at (a, b), (a, a) and (b, b) only.
+The entry of fields (S, S') at (a, b) depends on Gram matrices at (a, b), (a, a) and (b, b) only. At
+infinite width Γ_B = 0 for B ≠ ∅, so that ∂r_U/∂Γ_B = −½ Γ^{−3/2} for U = B, ∂²r_U/∂Γ_B∂Γ_B' =
+¾ Γ^{−5/2} for U = B ⊔ B', and everything else is zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dynagram._precision import float64
-from dynagram.theory.chain._fields import (
-    PLAIN,
-    TANGENT,
-    Pair,
-    partitions,
-    size,
-    subsets,
-)
+from dynagram.theory.chain._fields import PLAIN, TANGENT, Pair, subsets
 from dynagram.theory.chain._state import (
     Kernel,
     Register,
@@ -32,8 +26,17 @@ from dynagram.theory.chain._state import (
     shift_of,
 )
 
-# A Gram entry seen from (a, b): its two fields and the slots they stand at.
-Local = tuple[Pair, tuple[int, int]]
+
+class Local(NamedTuple):
+    """A Gram entry seen from (a, b): its fields, the slots they stand at, how often it counts.
+
+    `part` is None between the slots; at one slot it is the B for which it is part of Γ_B.
+    """
+
+    fields: Pair
+    slots: tuple[int, int]
+    part: int | None
+    times: float
 
 
 @dataclass
@@ -44,45 +47,68 @@ class Norm:
     number: int
     epsilon: float
 
-    @float64
     def run(self) -> int:
         """Carry mean and covariance through the norm."""
         source = self.state.registers[self.number]
-        kernels = {s: self._mean(2**s - 1) for s in source.K}
+        length = np.diagonal(source.K[0]) + self.epsilon
+        self._lengths = (length[:, None], length[None, :])
+        kernels = {s: K * self._powers(0, 0) for s, K in source.K.items()}
         shifts = {s: self._shift(pair) for s, pair in ((0, PLAIN), (1, TANGENT))
                   if s in source.shift}  # fmt: skip
         return self.state.carry(Register(kernels, shifts), self._terms)
 
-    def _value(self, local: Local) -> Kernel:
-        """The mean of a Gram entry seen from every (a, b)."""
-        (S, S2), slots = local
-        source = self.state.registers[self.number]
-        shape = (source.indices, source.indices)
-        if S != S2:
-            return np.zeros(shape)
-        K = source.K[size(S)]
-        if slots[0] != slots[1]:
-            return K
-        diagonal = np.diagonal(K)
-        return np.broadcast_to(diagonal[:, None] if slots == (0, 0) else diagonal[None], shape)
+    def _powers(self, first: int, second: int) -> Kernel:
+        """The derivatives of Γ^{−1/2} of these orders at a and at b."""
+        factors = (1.0, -0.5, 0.75)
+        left, right = self._lengths
+        scale = factors[first] * factors[second]
+        return scale * left ** (-0.5 - first) * right ** (-0.5 - second)
 
-    def _mean(self, S: int) -> Kernel:
-        locals_ = local_entries((S, S))
-        values = np.stack([self._value(local) for local in locals_], axis=-1)
-        return np.asarray(_mapped(self._function((S, S)), values))
+    def _kernel(self, S: int, S2: int) -> Kernel | None:
+        return self.state.registers[self.number].kernel(S, S2)
 
-    def _function(self, pair: Pair):
-        return make_norm(pair, self.epsilon)
+    def _slope(self, pair: Pair, local: Local) -> Kernel | None:
+        """∂/∂(a Gram entry); None where it is zero."""
+        if local.part is None:
+            return self._powers(0, 0) if local.fields == pair else None
+        return self._bend(pair, [(local.slots[0], local.part)], local.times)
+
+    def _second(self, pair: Pair, one: Local, two: Local) -> Kernel | None:
+        """The second derivative; None where it is zero."""
+        if one.part is None and two.part is None:
+            return None
+        if one.part is None or two.part is None:
+            between, at = (one, two) if one.part is None else (two, one)
+            assert at.part is not None
+            slot = at.slots[0]
+            left = [*pair]
+            if at.part & ~left[slot]:
+                return None
+            left[slot] ^= at.part
+            if between.fields != tuple(left):
+                return None
+            return at.times * self._powers(1 - slot, slot)
+        parts = [(local.slots[0], local.part) for local in (one, two) if local.part is not None]
+        return self._bend(pair, parts, one.times * two.times)
+
+    def _bend(self, pair: Pair, parts: list[tuple[int, int]], count: float) -> Kernel | None:
+        """Derivatives in Γ_B at slots: what is left of the fields must be one and the same."""
+        left, orders = [*pair], [0, 0]
+        for slot, B in parts:
+            if B & ~left[slot]:
+                return None
+            left[slot] ^= B
+            orders[slot] += 1
+        K = self._kernel(*left)
+        return None if K is None else count * self._powers(*orders) * K
 
     def _terms(self, pair: Pair) -> list[Term]:
-        locals_ = local_entries(pair)
-        values = np.stack([self._value(local) for local in locals_], axis=-1)
-        slopes = np.asarray(_mapped(jax.grad(self._function(pair)), values))
-        return [
-            Term(self.number, fields, slots, slopes[..., i])
-            for i, (fields, slots) in enumerate(locals_)
-            if np.any(slopes[..., i])
-        ]
+        terms = []
+        for local in local_entries(pair):
+            slope = self._slope(pair, local)
+            if slope is not None:
+                terms.append(Term(self.number, local.fields, local.slots, slope))
+        return terms
 
     def _shift(self, pair: Pair) -> Shift:
         """J·shift + ½ ∂²f : V."""
@@ -92,70 +118,27 @@ class Norm:
             moved = shift_of(self.state, term)
             if moved is not None:
                 total = total + moved
-        locals_ = local_entries(pair)
-        values = np.stack([self._value(local) for local in locals_], axis=-1)
-        second = np.asarray(_mapped(jax.hessian(self._function(pair)), values))
-        for i, (one, at) in enumerate(locals_):
-            for j, (two, there) in enumerate(locals_):
-                if not np.any(second[..., i, j]) or one[0] ^ one[1] != two[0] ^ two[1]:
+        listed = list(local_entries(pair))
+        for one in listed:
+            for two in listed:
+                second = self._second(pair, one, two)
+                if second is None or one.fields[0] ^ one.fields[1] != two.fields[0] ^ two.fields[1]:
                     continue
-                entry = self.state.entry(self.number, self.number, (one, two))
-                picked = pick_four(entry, (*at, *there))
+                entry = self.state.entry(self.number, self.number, (one.fields, two.fields))
+                picked = pick_four(entry, (*one.slots, *two.slots))
                 if picked is not None:
-                    total = total + 0.5 * second[..., i, j] * picked
+                    total = total + 0.5 * second * picked
         return total
 
 
-def local_entries(pair: Pair) -> tuple[Local, ...]:
+def local_entries(pair: Pair) -> Iterator[Local]:
     """The Gram entries that (S a, S' b) of the norm depends on."""
     S, S2 = pair
-    found: list[Local] = []
-    for T in sorted(set(subsets(S))):
-        found += [((T, T2), (0, 1)) for T2 in sorted(set(subsets(S2)))]
+    for T in subsets(S):
+        for T2 in subsets(S2):
+            yield Local((T, T2), (0, 1), None, 1.0)
     for slot, fields in enumerate(pair):
-        for T in sorted(set(subsets(fields))):
-            for T2 in sorted(set(subsets(fields ^ T))):
-                if T <= T2:
-                    found.append(((T, T2), (slot, slot)))
-    return tuple(found)
-
-
-def make_norm(pair: Pair, epsilon: float):
-    """The normalised Gram entry (S a, S' b) as a function of the vector of its local entries."""
-    where = {local: i for i, local in enumerate(local_entries(pair))}
-
-    def function(values):
-        coefficients = []
-        for slot, fields in enumerate(pair):
-
-            def length(U: int, slot: int = slot):
-                """Γ_U at one index: a sum over ordered pairs T ⊔ T' = U."""
-                return sum(
-                    values[where[(min(T, U ^ T), max(T, U ^ T)), (slot, slot)]] for T in subsets(U)
-                )
-
-            base = length(0) + epsilon
-            roots = {}
-            for U in subsets(fields):
-                total = 0.0
-                for blocks in partitions(U):
-                    power = -0.5
-                    factor = 1.0
-                    for B in blocks:
-                        factor = factor * power * length(B)
-                        power -= 1.0
-                    total = total + factor * base**power
-                roots[U] = total
-            coefficients.append(roots)
-        total = jnp.zeros(())
-        for U, left in coefficients[0].items():
-            for U2, right in coefficients[1].items():
-                entry = values[where[(pair[0] ^ U, pair[1] ^ U2), (0, 1)]]
-                total = total + left * right * entry
-        return total
-
-    return function
-
-
-def _mapped(function, values: np.ndarray):
-    return jax.vmap(jax.vmap(function))(jnp.asarray(values))
+        for B in subsets(fields):
+            for T in subsets(B):
+                if T <= B ^ T:  # the two orders of different fields are equal
+                    yield Local((T, B ^ T), (slot, slot), B, 1.0 if T == B ^ T else 2.0)

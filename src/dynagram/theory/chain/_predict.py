@@ -16,6 +16,7 @@ from dynagram.networks.blocks._composite import Blocks, every_block
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters
 from dynagram.results._regime import Judge, Regime
 from dynagram.results._tensors import Tensors
+from dynagram.theory.chain._attention import require_room
 from dynagram.theory.chain._fields import LETTER_FIELDS, keys_of
 from dynagram.theory.chain._kernels import chain_kernels
 from dynagram.theory.chain._linear import kernel_sizes
@@ -80,7 +81,8 @@ def chain_tensors(
 
     Cost per block: the entries of the vertex that the letters need, each T⁴ numbers for T =
     samples × positions, times the terms of its recursion; four-sample averages as in `FourPoint`.
-    Attention: 2¹⁴ sampled heads with as many derivatives as there are Gram entries, four times.
+    Attention: 2¹⁴ to 2¹⁷ sampled heads, four times, T⁵ operations each: V of 12 tokens takes a
+    minute.
     """
     modes = chain_modes(network, x, letters, accuracy=accuracy, seed=seed)
     exact = () if has_attention(network.blocks) else INFINITE
@@ -175,10 +177,15 @@ def check_smooth(network: Chain, letters: Sequence[str]) -> None:
 
 
 def require_memory(network: Chain, samples: int, letters: Sequence[str]) -> None:
-    """Refuse what would not fit: T⁴ numbers for every entry, nine modes, a few registers."""
+    """Refuse what would not fit: T⁴ numbers for every entry, nine modes, a few registers.
+
+    Heads take T⁵ for each of their samples: more tokens than that allows are refused too.
+    """
     positions, shape = 1, network.in_shape
     for block in network.blocks:
         positions = max(positions, shape.positions)
+        if has_attention((block,)):
+            require_room(samples * shape.positions)
         shape = block.out_shape(shape)
     entries = len(keys_of(letters))
     T = samples * positions

@@ -20,7 +20,7 @@ from dynagram.networks.blocks._block import Block, Shape
 from dynagram.networks.blocks._composite import Blocks, Embedding, Residual
 from dynagram.networks.blocks._linear import Dense, Mixing
 from dynagram.networks.blocks._nonlinear import Activate, Gated, LayerNorm, RMSNorm
-from dynagram.theory.chain._attention import Heads, require_room
+from dynagram.theory.chain._attention import Heads
 from dynagram.theory.chain._elementwise import Features
 from dynagram.theory.chain._linear import (
     draw_register,
@@ -186,8 +186,6 @@ class Runner:
         return Signal(number, stream.shape, fresh=False, gram=gram)
 
     def _attention(self, block: Attention, signal: Signal, shape: Shape) -> Signal:
-        fields = 2 ** (self.sizes - 1)
-        require_room(self.inputs * signal.shape.positions, fields)
         heads = Heads(
             self.state, signal.number, block, self.inputs, signal.shape.positions,
             self.head_samples, self.seed,
