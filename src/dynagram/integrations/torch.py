@@ -1,4 +1,4 @@
-"""Gram-only training in PyTorch: hooks on any torch.optim.Optimizer."""
+"""PyTorch: advice applied to a module, and Gram-only training with any torch.optim.Optimizer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ try:
     import torch
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
+
+from dynagram.integrations._torch_advice import init_ as init_
+from dynagram.integrations._torch_advice import param_groups as param_groups
 
 # What rounding may do to a Gram in one step, relative to it.
 _TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
