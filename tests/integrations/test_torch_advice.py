@@ -43,8 +43,9 @@ def test_rates_are_those_of_jax_on_the_same_weights(optimizer):
     twin = Model.of_matrices(weights, "relu", biases=biases)
     data = Data(X, np.eye(3)[LABELS])
     wanted = advise_rates(twin, data, loss="cross-entropy", optimizer=optimizer, batch=30)
-    # Two power iterations from different vectors.
-    assert [group["lr"] for group in groups] == pytest.approx(list(wanted.layers), rel=1e-3)
+    # The largest eigenvalue comes from power iterations that start elsewhere, to a few per cent.
+    tolerance = 1e-9 if optimizer == "adam" else 0.03
+    assert [group["lr"] for group in groups] == pytest.approx(list(wanted.layers), rel=tolerance)
 
 
 def test_layers_are_placed_and_nothing_else_is_touched():
@@ -60,7 +61,7 @@ def test_layers_are_placed_and_nothing_else_is_touched():
     for name, value in model.named_buffers():
         assert torch.equal(value, before[name])
     model.eval()
-    out = model(x)
+    out = model(x).detach()
     assert float(out.mean(0).abs().max()) < 1e-12
     assert float(out.var(0, unbiased=False).mean()) == pytest.approx(1.0, rel=1e-9)
     groups = param_groups(model, x, torch.tensor(LABELS), nn.CrossEntropyLoss())
@@ -70,7 +71,7 @@ def test_layers_are_placed_and_nothing_else_is_touched():
 def test_layers_without_a_bias_are_scaled():
     model, x = perceptron(nn.Tanh, bias=False), torch.tensor(X)
     init_(model, x)
-    assert float((model(x) ** 2).mean()) == pytest.approx(1.0, rel=1e-9)
+    assert float((model(x).detach() ** 2).mean()) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_models_that_are_refused():

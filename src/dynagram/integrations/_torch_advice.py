@@ -52,7 +52,7 @@ def init_(
     >>> model = nn.Sequential(*layers)
     >>> x = torch.randn(64, 8) + 2.0
     >>> point = init_(model, x)
-    >>> out = model(x)
+    >>> out = model(x).detach()
     >>> round(float(out.mean(0).abs().max()), 5), round(float(out.var(unbiased=False)), 4)
     (0.0, 1.0)
     """
@@ -214,10 +214,12 @@ def _steps(
 
     z, pull = torch.func.vjp(outputs, scaled)
     slope = torch.func.grad(lambda z: loss(z, y))
+    # Forward derivatives by transposing twice: torch's forward mode compiles, slowly, on first use.
+    _, push = torch.func.vjp(lambda u: pull(u)[0], torch.zeros_like(z))
+    _, bend = torch.func.vjp(slope, z)  # a Hessian is symmetric
 
     def gauss_newton(v: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        push = torch.func.jvp(outputs, (scaled,), (v,))[1]
-        return pull(torch.func.jvp(slope, (z,), (push,))[1])[0]
+        return pull(bend(push(v)[0])[0])[0]
 
     def dot(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> torch.Tensor:
         return sum(((a[name] * b[name]).sum() for name in a), start=z.new_zeros(()))
