@@ -1,4 +1,4 @@
-"""PyTorch: Gram-only training by hooks on any optimizer, and the NTK of any function or module."""
+"""PyTorch: advice applied to a module, the NTK of any function, Gram-only training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
 
+from dynagram.integrations._torch_advice import init_ as init_
+from dynagram.integrations._torch_advice import param_groups as param_groups
 from dynagram.integrations._torch_tangents import torch_ntk as torch_ntk
 
 # What rounding may do to a Gram in one step, relative to it.

@@ -1,0 +1,377 @@
+"""Advice against what engineers do: untuned `dynagram.advice` with tuned initialisations.
+
+A cell is a network (depth, width, activation, skip), a task, an optimizer and a batch size. The
+competitors are PyTorch's default, Kaiming, Xavier and orthogonal initialisation, each with the
+best of 7 learning rates, chosen after the fact on the same networks; ours is
+`dynagram.advice.initialise` with `advise_rates`, nothing tuned. Judged is the training loss after
+a fixed number of steps, a geometric mean over seeds. Losses below a thousandth of chance count as
+that: such a network has learned its task, and the ratio of two of them says nothing.
+
+    python benchmarks/advice.py --minutes 20            # sizes for two cores
+    python benchmarks/advice.py --minutes 8 --large     # sizes for a GPU
+
+Cells are drawn at random from the grid by `--seed`. The rules of docs/derivations/advice.md were
+made with other cells (seed 0); the recorded results are from seed 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import math
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+SAMPLES, INPUTS, OUTPUTS, BATCH, STEPS = 512, 64, 10, 64, 100
+ACTIVATIONS = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "silu": jax.nn.silu,
+    "sin": jnp.sin,
+}
+NAMES = list(ACTIVATIONS)
+TASKS = ("digits", "classes", "regression")
+# Adam?, β, weight decay; the grid of rates spans what is in use, by a factor of about three.
+OPTIMIZERS = {
+    "sgd": (False, 0.0, 0.0, np.geomspace(3e-3, 3.0, 7)),
+    "momentum": (False, 0.9, 0.0, np.geomspace(1e-3, 1.0, 7)),
+    "adam": (True, 0.9, 0.0, np.geomspace(1e-4, 1e-1, 7)),
+    "adamw": (True, 0.9, 0.01, np.geomspace(1e-4, 1e-1, 7)),
+}
+COMPETITORS = ("default", "kaiming", "xavier", "orthogonal")
+SHAPES = [(4, 64), (8, 64), (8, 128), (16, 64), (24, 64)]
+LARGE = [(24, 128), (8, 256), (48, 64), (16, 512), (4, 1024), (64, 128), (32, 256), (4, 64)]
+
+
+# --- tasks ------------------------------------------------------------------------------------
+
+
+def make_tasks() -> dict[str, tuple]:
+    """name → x (padded to `INPUTS` columns), y (padded to `OUTPUTS`), squared error?, columns."""
+    from dynagram.data import digits
+
+    rng = np.random.default_rng(0)
+    images = digits()
+    chosen = rng.permutation(len(images.x))[:SAMPLES]
+    x = images.x[chosen]
+    tasks = {"digits": ((x - x.mean()) / x.std(), np.eye(10)[images.labels[chosen]], False, 64)}
+    x = rng.normal(size=(SAMPLES, 32))
+    hidden = np.tanh(1.5 * x @ rng.normal(size=(32, 24)) / math.sqrt(32))
+    labels = (hidden @ rng.normal(size=(24, 10))).argmax(axis=1)
+    tasks["classes"] = (x, np.eye(10)[labels], False, 32)
+    x = rng.uniform(-1.7, 1.7, size=(SAMPLES, 16))
+    y = np.sin(0.5 * x @ rng.normal(size=(16, 12))) @ rng.normal(size=(12, 1))
+    tasks["regression"] = (x, (y - y.mean()) / y.std(), True, 16)
+    return {
+        name: (_padded(x, INPUTS), _padded(y, OUTPUTS), squared, columns)
+        for name, (x, y, squared, columns) in tasks.items()
+    }
+
+
+def _padded(a: np.ndarray, columns: int) -> jax.Array:
+    return jnp.asarray(np.pad(a, ((0, 0), (0, columns - a.shape[1]))), jnp.float32)
+
+
+# --- networks: one compiled program per depth and width ----------------------------------------
+
+
+def apply(params, x, activation, skip):
+    def sigma(z):
+        return lax.switch(activation, list(ACTIVATIONS.values()), z)
+
+    def block(z, layer):
+        W, b = layer
+        return skip * z + sigma(z) @ W.T + b, None
+
+    z = x @ params["W_in"].T + params["b_in"]
+    z, _ = lax.scan(block, z, (params["W"], params["b"]))
+    return sigma(z) @ params["W_out"].T + params["b_out"]
+
+
+def loss_of(z, y, squared):
+    entropy = -jnp.mean(jnp.sum(y * jax.nn.log_softmax(z), axis=-1))
+    return jnp.where(squared, jnp.mean((z[:, 0] - y[:, 0]) ** 2), entropy)
+
+
+def stacked(layers):
+    """Layers (b, W) of ℓ = 1..L as the arrays of `apply`."""
+    (b_in, W_in), *middle, (b_out, W_out) = layers
+    W, b = jnp.stack([W for _, W in middle]), jnp.stack([b for b, _ in middle])
+    return {"W_in": W_in, "b_in": b_in, "W": W, "b": b, "W_out": W_out, "b_out": b_out}
+
+
+def per_layer(values):
+    """One number a layer, in the shapes of `stacked`."""
+    first, *middle, last = (jnp.float32(v) for v in values)
+    middle = jnp.stack(middle)
+    return {
+        "W_in": first, "b_in": first, "W": middle[:, None, None], "b": middle[:, None],
+        "W_out": last, "b_out": last,
+    }  # fmt: skip
+
+
+def draw(name, seed, depth, width, columns):
+    """A competitor: standard deviations and biases as in torch.nn.init."""
+    keys = iter(jax.random.split(jax.random.key(seed), 2 * depth))
+    sizes = [columns, *[width] * (depth - 1), OUTPUTS]
+    layers = []
+    for n_in, n_out in itertools.pairwise(sizes):
+        W_key, b_key = next(keys), next(keys)
+        b = jnp.zeros(n_out)
+        if name == "default":
+            W, b = (
+                jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / math.sqrt(n_in)
+                for key, shape in ((W_key, (n_out, n_in)), (b_key, (n_out,)))
+            )
+        elif name == "orthogonal":
+            W = jax.nn.initializers.orthogonal()(W_key, (n_out, n_in))
+        else:
+            variance = 2.0 / n_in if name == "kaiming" else 2.0 / (n_in + n_out)
+            W = math.sqrt(variance) * jax.random.normal(W_key, (n_out, n_in))
+        layers.append((b, W))
+    b, W = layers[0]
+    layers[0] = (b, jnp.pad(W, ((0, 0), (0, INPUTS - columns))))
+    return stacked(layers)
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def train(params, rates, x, y, batches, activation, skip, squared, adam, beta, decay, *, steps):
+    """The loss on all samples after training at every one of `rates`, trees of (R,) + shape."""
+
+    def objective(p, i):
+        return loss_of(apply(p, x[i], activation, skip), y[i], squared)
+
+    def one(rate):
+        def step(state, moment):
+            p, m, v = state
+            t, i = moment
+            g = jax.grad(objective)(p, i)
+            m = jax.tree.map(lambda m, g: beta * m + jnp.where(adam, 1 - beta, 1.0) * g, m, g)
+            v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+            first, second = 1 - beta ** (t + 1), 1 - 0.999 ** (t + 1)
+
+            def move(p, m, v, r):
+                scaled = (m / first) / (jnp.sqrt(v / second) + 1e-8) + decay * p
+                return p - r * jnp.where(adam, scaled, m)
+
+            return (jax.tree.map(move, p, m, v, rate), m, v), None
+
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        times = jnp.arange(steps, dtype=jnp.float32)
+        (p, _, _), _ = lax.scan(step, (params, zeros, zeros), (times, batches))
+        return loss_of(apply(p, x, activation, skip), y, squared)
+
+    return jax.vmap(one)(rates)
+
+
+@jax.jit
+def curvature(params, roots, x, y, activation, skip, squared, key):
+    """2/λ_max and Σ|g|/sᵀGs as `dynagram.observables._curvature`, layers in one loop."""
+    scaled = jax.tree.map(lambda p, r: p / r, params, roots)
+
+    def outputs(q):
+        return apply(jax.tree.map(lambda a, r: a * r, q, roots), x, activation, skip)
+
+    z, push = jax.linearize(outputs, scaled)
+    pull = jax.linear_transpose(push, scaled)
+
+    def objective(z):
+        return loss_of(z, y, squared)
+
+    def gauss_newton(v):
+        return pull(jax.jvp(jax.grad(objective), (z,), (push(v),))[1])[0]
+
+    def dot(a, b):
+        return sum(
+            jnp.vdot(s, t) for s, t in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        )
+
+    def iterate(v, _):
+        image = gauss_newton(v)
+        size = jnp.sqrt(dot(image, image))
+        return jax.tree.map(lambda a: a / jnp.maximum(size, 1e-30), image), size
+
+    start = jax.tree.map(lambda a: jax.random.normal(key, a.shape), scaled)
+    _, sizes = lax.scan(iterate, start, None, length=40)
+    g = pull(jax.grad(objective)(z))[0]
+    signs = jax.tree.map(jnp.sign, g)
+    return 2.0 / sizes[-1], dot(g, signs) / dot(signs, gauss_newton(signs))
+
+
+def advised(
+    cell, seed, x, y, squared, columns, batch, budget=4.0, *, competitor=None, is_equal=False
+):
+    """Our network and the rates of its layers: nothing here depends on how training goes."""
+    from dynagram.advice import initialise
+    from dynagram.advice._rates import layer_shares, rate_fraction
+    from dynagram.networks._mlp import Architecture
+
+    depth, width, name, _, optimizer, is_mini, skip = cell
+    sizes = [columns, *[width] * (depth - 1), OUTPUTS]
+    architecture = Architecture(sizes, name, skip=float(skip))
+    model = initialise(architecture, x[:, :columns], seed=seed, budget=budget)
+    layers = [(b, W) for b, W in model.params]
+    b, W = layers[0]
+    layers[0] = (b, jnp.pad(W, ((0, 0), (0, INPUTS - columns))))
+    params = (
+        stacked(layers) if competitor is None else draw(competitor, seed, depth, width, columns)
+    )
+    is_equal = is_equal or optimizer.startswith("adam")
+    shares = np.ones(depth) if is_equal else layer_shares(model, budget)
+    stable, sign = curvature(
+        params, per_layer(np.sqrt(shares)), x[batch], y[batch], NAMES.index(name), float(skip),
+        squared, jax.random.key(seed),
+    )  # fmt: skip
+    step = float(sign if optimizer.startswith("adam") else stable)
+    return params, rate_fraction(optimizer, is_mini) * step * shares
+
+
+# --- cells ------------------------------------------------------------------------------------
+
+
+def run_cell(cell, tasks, seeds):
+    depth, width, name, task, optimizer, is_mini, skip = cell
+    x, y, squared, columns = tasks[task]
+    adam, beta, decay, grid = OPTIMIZERS[optimizer]
+    losses = {c: [] for c in (*COMPETITORS, "ours")}
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        size = BATCH if is_mini else SAMPLES
+        batches = jnp.asarray(np.stack([rng.permutation(SAMPLES)[:size] for _ in range(STEPS)]))
+        numbers = (x, y, batches, NAMES.index(name), float(skip), squared, adam, beta, decay)
+        trees = [per_layer(np.full(depth, rate)) for rate in grid]
+        rates = jax.tree.map(lambda *a: jnp.stack(a), *trees)
+        for competitor in COMPETITORS:
+            params = draw(competitor, seed, depth, width, columns)
+            losses[competitor].append(np.asarray(train(params, rates, *numbers, steps=STEPS)))
+        params, layers = advised(cell, seed, x, y, squared, columns, batches[0])
+        # As many rates as the competitors, so that the program is the same; the first counts.
+        ours = jax.tree.map(lambda a: jnp.broadcast_to(a, (len(grid), *a.shape)), per_layer(layers))
+        losses["ours"].append(np.asarray(train(params, ours, *numbers, steps=STEPS))[:1])
+    chance = 1.0 if squared else math.log(10.0)
+    row = {"cell": cell, "chance": chance}
+    for who, values in losses.items():
+        logs = np.log(np.clip(np.nan_to_num(values, nan=1e6, posinf=1e6), 1e-12, 1e6))
+        best = int(logs.mean(axis=0).argmin())
+        error = logs[:, best].std(ddof=1) / math.sqrt(seeds) if seeds > 1 else 0.0
+        usual = logs[:, _default(optimizer, grid)] if who != "ours" else logs[:, 0]
+        row[who] = {
+            "loss": float(np.exp(logs[:, best].mean())), "log_error": float(error),
+            "rate": float(grid[best]) if who != "ours" else None,
+            "untuned": float(np.exp(usual.mean())),
+        }  # fmt: skip
+    return row
+
+
+def _default(optimizer, grid):
+    """The rate of the grid next to what is used without a thought."""
+    usual = {"sgd": 0.1, "momentum": 0.03, "adam": 1e-3, "adamw": 1e-3}[optimizer]
+    return int(np.abs(np.log(grid / usual)).argmin())
+
+
+def draw_cells(shapes, seed):
+    rng = np.random.default_rng(1000 + seed)
+    while True:
+        for shape in shapes:
+            yield (
+                *shape, str(rng.choice(NAMES)), str(rng.choice(TASKS)),
+                str(rng.choice(list(OPTIMIZERS))), bool(rng.random() < 0.4),
+                bool(rng.random() < 0.25),
+            )  # fmt: skip
+
+
+def judged(row):
+    floor = 1e-3 * row["chance"]
+    best = min(max(row[c]["loss"], floor) for c in COMPETITORS)
+    untuned = min(max(row[c]["untuned"], floor) for c in COMPETITORS)
+    ours = max(row["ours"]["loss"], floor)
+    return ours / best, ours / untuned, ours / row["chance"], best / row["chance"]
+
+
+def summary(rows):
+    ratios, against_untuned, ours, best = np.array([judged(row) for row in rows]).T
+    learned = best < 0.5
+    lines = [
+        f"{len(rows)} cells",
+        f"within 10 % of the best tuned competitor, or better: {np.mean(ratios <= 1.1):.0%}",
+        f"geometric mean of ours / best tuned: {np.exp(np.log(ratios).mean()):.2f}",
+        f"not worse than every untuned default: {np.mean(against_untuned <= 1.0):.0%}",
+        "untrained (above half of chance) where some competitor trains: "
+        f"{np.sum(learned & (ours > 0.5))} of {learned.sum()}",
+        f"diverged: {np.sum(ours > 2.0)}",
+    ]
+    for optimizer in OPTIMIZERS:
+        chosen = np.array([row["cell"][4] == optimizer for row in rows])
+        if chosen.any():
+            lines.append(f"  {optimizer}: {np.mean(ratios[chosen] <= 1.1):.0%} of {chosen.sum()}")
+    return "\n".join(lines)
+
+
+ABLATIONS = ("as advised", "equal rates", "half the step", "twice the step", "budget 1",
+             "budget 16", "Kaiming, same rule", "orthogonal, same rule")  # fmt: skip
+
+
+def ablate(tasks, depth=24, width=64):
+    """Loss after descent on digits with everything as advised but one."""
+    x, y, squared, columns = tasks["digits"]
+    everything = jnp.arange(SAMPLES)
+    batches = jnp.broadcast_to(everything, (STEPS, SAMPLES))
+    for name in ("tanh", "relu", "gelu"):
+        cell = (depth, width, name, "digits", "sgd", False, False)
+        common = (x, y, batches, NAMES.index(name), 0.0, squared, False, 0.0, 0.0)
+        for change in ABLATIONS:
+            budget = {"budget 1": 1.0, "budget 16": 16.0}.get(change, 4.0)
+            losses = []
+            for seed in range(3):
+                params, rates = advised(
+                    cell, seed, x, y, squared, columns, everything, budget,
+                    competitor=change.split(",")[0].lower() if "same rule" in change else None,
+                    is_equal="equal" in change or "same rule" in change,
+                )  # fmt: skip
+                factor = {"half the step": 0.5, "twice the step": 2.0}.get(change, 1.0)
+                tree = jax.tree.map(lambda a: a[None], per_layer(factor * rates))
+                losses.append(float(train(params, tree, *common, steps=STEPS)[0]))
+            text = " ".join(f"{loss:.2g}" for loss in losses)
+            print(f"{name:5} {change:22} {text}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--large", action="store_true", help="sizes for a GPU")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=3, help="networks per cell and rate")
+    parser.add_argument("--out", type=Path, help="a JSON file for the rows")
+    parser.add_argument("--read", type=Path, help="summarise a recorded file instead")
+    parser.add_argument("--ablate", action="store_true", help="one ingredient changed at a time")
+    options = parser.parse_args()
+    if options.read:
+        print(summary(json.loads(options.read.read_text())))
+        return
+    if options.ablate:
+        ablate(make_tasks())
+        return
+    tasks, rows, start = make_tasks(), [], time.monotonic()
+    for cell in draw_cells(LARGE if options.large else SHAPES, options.seed):
+        row = run_cell(cell, tasks, options.seeds)
+        rows.append(row)
+        ratio = judged(row)[0]
+        text = " ".join(f"{c} {row[c]['loss']:.2g}" for c in (*COMPETITORS, "ours"))
+        print(f"{time.monotonic() - start:5.0f} s", *cell, f"| {text} | {ratio:.2f}", flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(rows, indent=1))
+        if time.monotonic() - start > 60 * options.minutes:
+            break
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+"""How to set up and train a network: initialisation on its data, learning rates of every layer."""
+
+from dynagram.advice._initialise import initialise
+from dynagram.advice._rates import OPTIMIZERS, Rates, advise_rates
+from dynagram.theory.criticality._operating_point import OperatingPoint, operating_point
+
+__all__ = [
+    "OPTIMIZERS",
+    "OperatingPoint",
+    "Rates",
+    "advise_rates",
+    "initialise",
+    "operating_point",
+]

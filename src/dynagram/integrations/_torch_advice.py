@@ -1,0 +1,242 @@
+"""`dynagram.advice` for PyTorch modules: set weights in place, make the optimizer's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dynagram.advice import OPTIMIZERS, operating_point
+from dynagram.advice._rates import rate_fraction
+from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.theory.criticality._operating_point import BUDGET, OperatingPoint
+
+_ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.Tanh: "tanh", nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.ELU: "elu",
+    nn.SELU: "selu", nn.Softplus: "softplus", nn.Mish: "mish", nn.Softsign: "softsign",
+    nn.Hardtanh: "hardtanh", nn.LeakyReLU: "leaky_relu", nn.GELU: "gelu",
+}  # fmt: skip
+_ITERATIONS = 40
+
+
+@torch.no_grad()
+def init_(
+    model: nn.Module,
+    x: torch.Tensor,
+    *,
+    activation: str | None = None,
+    residual: bool = False,
+    budget: float = BUDGET,
+) -> OperatingPoint:
+    """Set every `torch.nn.Linear` of a model in place: orthogonal, at its operating point on `x`.
+
+    One pass of `x` through the model, in which each layer is placed before the next one sees its
+    output: means of the preactivations at μ (the last layer's at 0), variance K (1). A layer
+    without a bias is scaled and not centred. Other parameters stay as they are.
+
+    **Arguments:**
+
+    - `model`: any module that calls each of its linear layers once, and nothing linear besides.
+    - `x`: a batch of the inputs to be trained on.
+    - `activation`: its name, if the model does not hold one of torch.nn's.
+    - `residual`: whether the hidden layers are branches beside a skip; each then adds 1/L.
+    - `budget`: of `dynagram.advice.operating_point`.
+
+    **Returns:** `OperatingPoint` of the hidden layers.
+
+    >>> _ = torch.manual_seed(0)
+    >>> layers = [nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)]
+    >>> model = nn.Sequential(*layers)
+    >>> x = torch.randn(64, 8) + 2.0
+    >>> point = init_(model, x)
+    >>> out = model(x).detach()
+    >>> round(float(out.mean(0).abs().max()), 5), round(float(out.var(unbiased=False)), 4)
+    (0.0, 1.0)
+    """
+    layers = _layers(model, x)
+    depth = len(layers)
+    point = operating_point(_name(model, activation), 2 if residual else depth, budget=budget)
+    hooks = []
+    for index, layer in enumerate(layers):
+        is_last = index == depth - 1
+        mean, variance = (0.0, 1.0) if is_last else (point.mean, point.variance)
+        if residual and index > 0 and not is_last:
+            mean, variance = 0.0, point.variance / depth
+        hooks.append(layer.register_forward_hook(_placing(mean, variance)))
+    try:
+        _quietly(model, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return point
+
+
+def param_groups(
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    *,
+    optimizer: str = "sgd",
+    activation: str | None = None,
+    residual: bool = False,
+    batch: int | None = None,
+    budget: float = BUDGET,
+) -> list[dict[str, Any]]:
+    """Groups with a learning rate each, for a model set up by `init_`.
+
+    **Arguments:**
+
+    - `model`, `activation`, `residual`, `budget`: as for `init_`.
+    - `x`, `y`: the data, or a good part of them.
+    - `loss`: of (outputs, y), as torch.nn.CrossEntropyLoss().
+    - `optimizer`: "sgd", "momentum" for SGD(momentum=0.9), "adam" or "adamw".
+    - `batch`: samples in a step; by default all.
+
+    **Returns:** one group per linear layer and one for what else learns, for `torch.optim`.
+    Cost: that of about 100 gradients of the batch.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(),
+    ...                       nn.Linear(16, 1)).double()
+    >>> x = torch.randn(32, 4).double()
+    >>> _ = init_(model, x)
+    >>> groups = param_groups(model, x, x[:, :1], nn.MSELoss())
+    >>> optimizer = torch.optim.SGD(groups)
+    >>> [group["lr"] > 0.0 for group in optimizer.param_groups]
+    [True, True, True]
+    """
+    if optimizer not in OPTIMIZERS:
+        raise InvalidValueError("optimizer", optimizer, f"expected one of {', '.join(OPTIMIZERS)}")
+    layers = _layers(model, x[:2])
+    samples = len(x) if batch is None else batch
+    is_adam, depth = optimizer.startswith("adam"), len(layers)
+    point = operating_point(_name(model, activation), 2 if residual else depth, budget=budget)
+    chi = 1.0 if residual or is_adam else point.amplification
+    shares = {id(layer): chi ** -(depth - 1.0 - index) for index, layer in enumerate(layers)}
+    by_parameter = {
+        id(parameter): shares.get(id(module), 1.0)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+    }
+    scales = {name: by_parameter[id(p)] for name, p in model.named_parameters() if p.requires_grad}
+    stable, sign = _steps(model, x[:samples], y[:samples], loss, scales)
+    step = rate_fraction(optimizer, samples < len(x)) * (sign if is_adam else stable)
+    groups = [
+        {"params": [p for p in layer.parameters() if p.requires_grad],
+         "lr": step * shares[id(layer)]}
+        for layer in layers
+    ]  # fmt: skip
+    named = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in named]
+    return [*groups, {"params": rest, "lr": step}] if rest else groups
+
+
+def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
+    """The linear layers in the order in which they are called, each once."""
+    called: list[nn.Linear] = []
+    hooks = [
+        module.register_forward_hook(lambda module, *_: called.append(module))
+        for module in model.modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        _quietly(model, x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(called) != len(hooks) or len(set(map(id, called))) != len(called):
+        allowed = "each of its torch.nn.Linear layers must be called once"
+        raise InvalidValueError("model", type(model).__name__, allowed)
+    if len(called) < 2:
+        raise InvalidValueError("model", type(model).__name__, "at least two linear layers needed")
+    return called
+
+
+def _quietly(model: nn.Module, x: torch.Tensor) -> None:
+    """One pass that leaves no trace in dropout, batch statistics or random numbers."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model(x)
+    finally:
+        model.train(training)
+
+
+def _name(model: nn.Module, activation: str | None) -> str:
+    if activation is not None:
+        return activation
+    names = {_ACTIVATIONS[type(m)] for m in model.modules() if type(m) in _ACTIVATIONS}
+    if len(names) != 1:
+        found = ", ".join(sorted(names)) or "none"
+        raise InvalidValueError("activation", found, "say which one the hidden layers have")
+    return names.pop()
+
+
+def _placing(mean: float, variance: float) -> Callable[..., torch.Tensor]:
+    def place(layer: nn.Linear, inputs: tuple[torch.Tensor], _: torch.Tensor) -> torch.Tensor:
+        nn.init.orthogonal_(layer.weight)
+        z = inputs[0] @ layer.weight.T
+        rows = z.reshape(-1, z.shape[-1])
+        centre = rows.mean(0) if layer.bias is not None else torch.zeros_like(rows[0])
+        spread = ((rows - centre) ** 2).mean()
+        if not bool(torch.isfinite(spread)) or float(spread) == 0.0:
+            raise NonFiniteError("a layer sees the same or no finite numbers for all of x")
+        scale = (variance / spread).sqrt()
+        layer.weight.mul_(scale)
+        if layer.bias is None:
+            return scale * z
+        layer.bias.copy_(mean - scale * centre)
+        return scale * z + layer.bias
+
+    return place
+
+
+def _steps(
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    scales: dict[str, float],
+) -> tuple[float, float]:
+    """2/λ_max and Σ|g|/sᵀGs of `dynagram.observables` with parameters in units of √scale."""
+    roots = {name: float(np.sqrt(scale)) for name, scale in scales.items()}
+    parameters = dict(model.named_parameters())
+    scaled = {name: parameters[name].detach() / root for name, root in roots.items()}
+
+    def outputs(q: dict[str, torch.Tensor]) -> torch.Tensor:
+        real = {name: q[name] * roots[name] for name in q}
+        return torch.func.functional_call(model, real, (x,))
+
+    z, pull = torch.func.vjp(outputs, scaled)
+    slope = torch.func.grad(lambda z: loss(z, y))
+    # Forward derivatives by transposing twice: torch's forward mode compiles, slowly, on first use.
+    _, push = torch.func.vjp(lambda u: pull(u)[0], torch.zeros_like(z))
+    _, bend = torch.func.vjp(slope, z)  # a Hessian is symmetric
+
+    def gauss_newton(v: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return pull(bend(push(v)[0])[0])[0]
+
+    def dot(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> torch.Tensor:
+        return sum(((a[name] * b[name]).sum() for name in a), start=z.new_zeros(()))
+
+    generator = torch.Generator(device=z.device).manual_seed(0)
+    v = {
+        name: torch.randn(q.shape, generator=generator, dtype=q.dtype, device=q.device)
+        for name, q in scaled.items()
+    }
+    largest = z.new_zeros(())
+    for _ in range(_ITERATIONS):
+        image = gauss_newton(v)
+        largest = dot(image, image).sqrt()
+        v = {name: part / largest for name, part in image.items()}
+    g = pull(slope(z))[0]
+    signs = {name: part.sign() for name, part in g.items()}
+    steps = float(2.0 / largest), float(dot(g, signs) / dot(signs, gauss_newton(signs)))
+    if not np.all(np.isfinite(steps)):
+        raise NonFiniteError("the loss or its curvature is not finite: call init_ first")
+    return steps
