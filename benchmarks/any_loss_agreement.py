@@ -19,10 +19,13 @@ import numpy as np
 
 from dynagram.data import Data, digits
 from dynagram.networks import MLP
+from dynagram.results import load
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.training import GradientDescent, Optax, Training
 
+# Of four-sample averages: their errors are not to be larger than those of the networks.
+ACCURACY = 2e-3
 MOMENTS = (2, 5, 10, 20, 50, 100)
 SMALL = Data(
     [[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.3, -1.1], [-0.9, -0.6, 0.2]],
@@ -79,8 +82,95 @@ def write_problem(name, case, folder):
     )  # fmt: skip
 
 
+def predict(name, case, folder):
+    """The order 1/n, at the smallest width: where numerical errors are seen best."""
+    data, depth, how, widths = case
+    start = time.time()
+    found = predict_outputs(network(data, depth, widths[0]), data, how, accuracy=ACCURACY)
+    found.save(folder / f"{name}.npz")
+    print(f"{name}: {found!r}, {time.time() - start:.0f} s", flush=True)
+
+
+class Measured:
+    """What networks of one width did, less infinite width: the two levels added up."""
+
+    def __init__(self, file, n):
+        self.file, self.n = file, n
+        self.members = [int(file[f"{n}/{level}/members"]) for level in ("trained", "drawn")]
+
+    def __call__(self, name):
+        """Value and standard error, moments first."""
+        held = [f"{self.n}/{level}/{name}" for level in ("trained", "drawn")]
+        errors = [self.file[f"{key}_error"] for key in held]
+        return sum(self.file[key] for key in held), np.hypot(*errors)
+
+
+def rms(values):
+    return float(np.sqrt(np.mean(values**2))) if values.size else np.nan
+
+
+def closer(difference, correction, error):
+    """How many times closer order 1/n is where it is seen, and in which part of the entries."""
+    seen = np.abs(correction) > 3.0 * error
+    left = rms((difference - correction)[seen])
+    return rms(difference[seen]) / left if seen.any() else np.nan, float(np.mean(seen))
+
+
+def table(name, measured, predicted):
+    """Root mean square distances, × 1000."""
+    found, file = load(predicted / f"{name}.npz"), np.load(measured / f"{name}.npz")
+    mean = sum(found.parts_of_mean.values())
+    numerical = found.mean_errors * found.width
+    curves = [found.estimates[k] for k in ("test_loss", "test_loss_infinite")]
+    loss = (curves[0].value - curves[1].value) * found.width
+    ntk = found.estimates["ntk_change"]
+    print(f"\n{name}, × 1000: distance from ∞, from 1/n, ± standard error; × how many times")
+    print("closer where the correction exceeds 3 standard errors, and where that is; verdict.")
+    for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
+        seen = Measured(file, n)
+        print(f"n = {n}: {seen.members[0]} networks trained, {seen.members[1]} drawn")
+        for t, moment in enumerate(found.times):
+            z, z_error = (part[t] for part in seen("z"))
+            error = np.hypot(z_error, numerical[t] / n)
+            times, part = closer(z, mean[t] / n, error)
+            L, L_error = (float(part[t, 1]) for part in seen("loss"))
+            L_error = float(np.hypot(L_error, curves[0].standard_error[t] * found.width / n))
+            H, H_error = (part[t].transpose(0, 2, 1, 3) for part in seen("ntk"))
+            H_error = np.hypot(H_error, ntk.standard_error[t] / n)
+            H_left = H - ntk.value[t] / n
+            print(
+                f"  step {moment:3d}  outputs {1e3 * rms(z):8.3f} "
+                f"{1e3 * rms(z - mean[t] / n):8.3f} ± {1e3 * rms(error):5.3f} "
+                f"× {times:5.1f} on {part:4.0%}  test loss {1e3 * L:8.3f} "
+                f"{1e3 * (L - loss[t] / n):8.3f} ± {1e3 * L_error:5.3f}  "
+                f"NTK {1e3 * rms(H):8.3f} {1e3 * rms(H_left):7.3f} ± {1e3 * rms(H_error):5.3f}"
+                f"  {verdicts(found, moment, n)}"
+            )
+
+
+def verdicts(found, moment, n):
+    """What the regime says of the mean at a moment, at another width."""
+    size = found.regime.numbers[f"expansion_at_{moment:g}"] * found.width / n
+    return f"{size:.3f}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("problems", "predict", "table"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--read", type=Path, help="the folder of measured networks")
+    parser.add_argument("--cases", default="", help="names separated by commas")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    known = cases()
+    for name in asked.cases.split(",") if asked.cases else known:
+        if asked.what == "problems":
+            write_problem(name, known[name], asked.folder)
+        elif asked.what == "predict":
+            predict(name, known[name], asked.folder)
+        else:
+            table(name, asked.read, asked.folder)
+
+
 if __name__ == "__main__":
-    import sys
-    folder = Path(sys.argv[2]); folder.mkdir(parents=True, exist_ok=True)
-    for name, case in cases().items():
-        t=time.time(); write_problem(name, case, folder); print(name, f"{time.time()-t:.1f} s")
+    main()

@@ -205,7 +205,10 @@ class Networks:
         return int(np.clip(NUMBERS[device] // (6 * self.numbers + 4 * products), 8, 8192))
 
     def program(self, level, members):
-        """A function of a seed, of networks that no other level has: sums and sums of squares of what is measured, over a group."""
+        """A function of a seed: sums, and sums of squares, of what is measured over a group.
+
+        No two levels have a network in common, so that their errors are independent.
+        """
         one = getattr(self, level)
 
         def run(seed):

@@ -128,7 +128,8 @@ def _require_closed_equations(how: Training) -> None:
     """Refuse a training whose path is not a function of the tangent kernels."""
     for name, value, none, words in (
         ("weight_decay", how.weight_decay, 0.0, "θ·∂z is not a function of the tangent kernels, "
-         "so that no equations close; train networks with dynagram.train"),
+         "so that no equations close: what one step of it does (10.42) is in "
+         "dynagram.observables.tangents.weight_decay_drift; dynagram.train trains networks"),
         ("stop", how.stop, (), "predictions are for given moments: list them in `record`"),
     ):  # fmt: skip
         if value != none:
