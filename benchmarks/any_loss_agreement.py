@@ -129,7 +129,7 @@ def table(name, measured, predicted):
     for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
         seen = Measured(file, n)
         print(f"n = {n}: {seen.members[0]} networks trained, {seen.members[1]} drawn")
-        for t, moment in enumerate(found.times):
+        for t, moment in enumerate(found.how.recorded):
             z, z_error = (part[t] for part in seen("z"))
             error = np.hypot(z_error, numerical[t] / n)
             times, part = closer(z, mean[t] / n, error)
