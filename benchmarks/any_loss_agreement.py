@@ -3,7 +3,7 @@
     python benchmarks/any_loss_agreement.py problems benchmarks/any_loss_problems
     python benchmarks/any_loss_networks.py benchmarks/any_loss_problems MEASURED --minutes 7
     python benchmarks/any_loss_agreement.py predict PREDICTED
-    python benchmarks/any_loss_agreement.py --read MEASURED PREDICTED
+    python benchmarks/any_loss_agreement.py table PREDICTED --read MEASURED
 
 `problems` writes what `any_loss_networks.py` trains, on a machine with JAX and nothing else;
 `predict` the predictions at order 1/n; `--read` prints, for every width and moment, how far mean
@@ -22,10 +22,13 @@ from dynagram.networks import MLP
 from dynagram.results import load
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training._path_regime import _BROKEN, _CAREFUL, _LOSS_BROKEN, _LOSS_CAREFUL
 from dynagram.training import GradientDescent, Optax, Training
 
 # Of four-sample averages: their errors are not to be larger than those of the networks.
 ACCURACY = 2e-3
+VERDICTS = ("trust", "careful", "broken")
+OUTPUTS, LOSS = (_CAREFUL, _BROKEN), (_LOSS_CAREFUL, _LOSS_BROKEN)
 MOMENTS = (2, 5, 10, 20, 50, 100)
 SMALL = Data(
     [[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.3, -1.1], [-0.9, -0.6, 0.2]],
@@ -117,15 +120,17 @@ def closer(difference, correction, error):
 
 
 def table(name, measured, predicted):
-    """Root mean square distances, × 1000."""
+    """Distances of outputs, test loss and NTK, and a last line that says what holds."""
     found, file = load(predicted / f"{name}.npz"), np.load(measured / f"{name}.npz")
     mean = sum(found.parts_of_mean.values())
     numerical = found.mean_errors * found.width
     curves = [found.estimates[k] for k in ("test_loss", "test_loss_infinite")]
     loss = (curves[0].value - curves[1].value) * found.width
     ntk = found.estimates["ntk_change"]
-    print(f"\n{name}, × 1000: distance from ∞, from 1/n, ± standard error; × how many times")
-    print("closer where the correction exceeds 3 standard errors, and where that is; verdict.")
+    print(f"\n{name}, × 1000: from ∞, from 1/n ± error (× times closer where the correction")
+    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them")
+    ratios = {"trust": [], "careful": [], "broken": []}
+    loss_ratios = {verdict: [] for verdict in ratios}
     for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
         seen = Measured(file, n)
         print(f"n = {n}: {seen.members[0]} networks trained, {seen.members[1]} drawn")
@@ -133,25 +138,42 @@ def table(name, measured, predicted):
             z, z_error = (part[t] for part in seen("z"))
             error = np.hypot(z_error, numerical[t] / n)
             times, part = closer(z, mean[t] / n, error)
-            L, L_error = (float(part[t, 1]) for part in seen("loss"))
-            L_error = float(np.hypot(L_error, curves[0].standard_error[t] * found.width / n))
+            L, L_error = (part[t, 1:] for part in seen("loss"))
+            L_error = np.hypot(L_error, curves[0].standard_error[t] * found.width / n)
+            L_times, _ = closer(L, loss[t : t + 1] / n, L_error)
             H, H_error = (part[t].transpose(0, 2, 1, 3) for part in seen("ntk"))
             H_error = np.hypot(H_error, ntk.standard_error[t] / n)
             H_left = H - ntk.value[t] / n
+            verdict = verdicts(found, moment, n)
+            ratios[verdict[0][0]].append(times)
+            loss_ratios[verdict[1][0]].append(L_times)
             print(
-                f"  step {moment:3d}  outputs {1e3 * rms(z):8.3f} "
-                f"{1e3 * rms(z - mean[t] / n):8.3f} ± {1e3 * rms(error):5.3f} "
-                f"× {times:5.1f} on {part:4.0%}  test loss {1e3 * L:8.3f} "
-                f"{1e3 * (L - loss[t] / n):8.3f} ± {1e3 * L_error:5.3f}  "
-                f"NTK {1e3 * rms(H):8.3f} {1e3 * rms(H_left):7.3f} ± {1e3 * rms(H_error):5.3f}"
-                f"  {verdicts(found, moment, n)}"
+                f"{moment:4d}  outputs {line(z, z - mean[t] / n, error)} × {times:5.1f} on "
+                f"{part:4.0%}  test loss {1e3 * L[0]:8.3f} {1e3 * (L - loss[t] / n)[0]:8.3f} "
+                f"± {1e3 * L_error[0]:5.3f} × {L_times:5.1f}  NTK {line(H, H_left, H_error)}  "
+                + " / ".join(f"{word} {size:.3f}" for word, size in verdict)
             )
+    for what, held in (("outputs", ratios), ("test loss", loss_ratios)):
+        texts = [f"{word} × {np.nanmin(r):.1f} to {np.nanmax(r):.1f}" for word, r in held.items()
+                 if np.any(np.isfinite(r))]  # fmt: skip
+        print(f"{what}: " + ", ".join(texts))
+
+
+def line(value, left, error):
+    """Root mean squares × 1000."""
+    return f"{1e3 * rms(value):8.3f} {1e3 * rms(left):8.3f} ± {1e3 * rms(error):5.3f}"
 
 
 def verdicts(found, moment, n):
-    """What the regime says of the mean at a moment, at another width."""
-    size = found.regime.numbers[f"expansion_at_{moment:g}"] * found.width / n
-    return f"{size:.3f}"
+    """What the regime says of outputs and of the test loss at a moment, at another width.
+
+    Both numbers fall like 1/n.
+    """
+    words = []
+    for name, limits in (("", OUTPUTS), ("loss_", LOSS)):
+        size = found.regime.numbers[f"{name}expansion_at_{moment:g}"] * found.width / n
+        words.append((VERDICTS[int(np.sum(size > np.array(limits)))], size))
+    return words
 
 
 def main():

@@ -49,8 +49,9 @@ _SECOND_ORDER = {
     "zΔH": (("gx", "g", "x"),),
     "ΔNTK": (("xx", "x", "x"), ("yy", "y", "y")),
 }
-# Nodes times directions that are added up one by one, if they are not more.
-_MOST_EXACT = 100_000
+# Nodes of an exact rule times directions times squared outputs of all samples, if they are not
+# more: then every direction is taken at every node.
+_MOST_EXACT = 4e7
 # Numbers that a chunk of nodes may hold.
 _CHUNK_NUMBERS = 2**24
 _NEGLIGIBLE = 1e-6
@@ -138,7 +139,6 @@ class FiniteWidth:
 
     def __init__(self, problem: PathProblem, limit: FrozenMoments):
         self.problem, self.limit = problem, limit
-        self._is_exact = limit.nodes.is_exact
 
         def first(z: Array, u: Array, key: Array, frozen: Frozen, blocks: Blocks) -> Any:
             epsilon = partial(problem.epsilon, key)
@@ -242,7 +242,7 @@ class FiniteWidth:
     def _second_order(self, tensors: Tensors, scramblings: int) -> _Collected:
         problem, n, n_L = self.problem, self.problem.training_samples, self.problem.outputs
         fluctuations = Fluctuations.of(tensors, n, n_L)
-        nodes = problem.nodes(problem.draws.second, stream=2).only(scramblings)
+        nodes = self._second_nodes(fluctuations).only(scramblings)
         frozen = problem.frozen()
         per_group = len(nodes.weights) // nodes.groups
         totals: dict[str, list[Any]] = {
@@ -267,13 +267,26 @@ class FiniteWidth:
         parts = {name: tuple(map(np.stack, kinds)) for name, kinds in totals.items()}
         return _Collected(parts, np.stack(spreads))
 
+    def _second_nodes(self, fluctuations: Fluctuations) -> Nodes:
+        """An exact rule where it can take all directions, else scramblings with random ones.
+
+        The few heavy nodes of a rule, each with one random direction, would leave an error that
+        nothing tells.
+        """
+        problem, count = self.problem, self.problem.draws.second
+        nodes = problem.nodes(count, stream=2)
+        pairs = len(nodes.weights) * fluctuations.directions
+        if nodes.is_exact and pairs * (problem.samples * problem.outputs) ** 2 > _MOST_EXACT:
+            return problem.nodes(count, stream=2, exact=False)
+        return nodes
+
     def _directions(
         self, fluctuations: Fluctuations, nodes: Nodes
     ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]]:
         """Numbers of nodes, signs and directions, of one scrambling at a time.
 
-        All directions at all nodes where these are few, else a random one at every node, and
-        another one of the columns that count as negative.
+        All directions at all nodes of an exact rule, else a random one at every node, and another
+        one of the columns that count as negative.
         """
         problem = self.problem
         numbers = problem.samples * (
@@ -281,7 +294,7 @@ class FiniteWidth:
         ) + 20 * problem.samples * problem.outputs * len(problem.moments)
         size = int(np.clip(_CHUNK_NUMBERS // numbers, 1, 1024))
         total = len(nodes.weights)
-        if self._is_exact and total * fluctuations.directions <= _MOST_EXACT:
+        if nodes.is_exact:
             every, diagonal, mixing = fluctuations.every()
             index = np.repeat(np.arange(total), fluctuations.directions)
             which = np.tile(np.arange(fluctuations.directions), total)
