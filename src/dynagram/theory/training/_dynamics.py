@@ -134,7 +134,7 @@ class FiniteWidth:
 
     `finite(tensors)` gives the `Answers`. Cost: for every node and step about ten products of
     N_A³N n_L numbers in first order, N_A²n_L² in second; before them N³N_A n_L for every node and
-    N⁶ once.
+    N⁶ once. Memory: `Blocks`, and chunks of nodes of 0.13 GB.
     """
 
     def __init__(self, problem: PathProblem, limit: FrozenMoments):
