@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynagram._precision import float64
 from dynagram.networks import Network
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._dynamics import Answers, FrozenMoments
@@ -74,6 +75,7 @@ def parts_over_change(limit: FrozenMoments, answers: Answers, width: int) -> np.
     return np.max(ratio, axis=1)
 
 
+@float64
 def square_over_shift(
     problem: PathProblem, limit: FrozenMoments, answers: Answers, width: int
 ) -> np.ndarray:
