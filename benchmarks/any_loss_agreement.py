@@ -1,12 +1,13 @@
 """Trained networks against order 1/n for cross-entropy, batches and momentum: a table.
 
-    python benchmarks/any_loss_agreement.py predict FOLDER      # problems and predictions
-    python benchmarks/any_loss_networks.py FOLDER/CASE.npz FOLDER/CASE-measured.npz …
-    python benchmarks/any_loss_agreement.py table FOLDER
+    python benchmarks/any_loss_agreement.py problems benchmarks/any_loss_problems
+    python benchmarks/any_loss_networks.py benchmarks/any_loss_problems MEASURED --minutes 7
+    python benchmarks/any_loss_agreement.py predict PREDICTED
+    python benchmarks/any_loss_agreement.py table PREDICTED --read MEASURED
 
-`predict` writes, for every case, the problem that `any_loss_networks.py` trains and the prediction;
-`table` prints, for every width and moment, how far mean outputs and test loss are from infinite
-width and from order 1/n.
+`problems` writes what `any_loss_networks.py` trains, on a machine with JAX and nothing else;
+`predict` the predictions at order 1/n; `--read` prints, for every width and moment, how far mean
+outputs, test loss and NTK are from infinite width and from order 1/n.
 """
 
 import argparse
@@ -21,9 +22,14 @@ from dynagram.networks import MLP
 from dynagram.results import load
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training._path_regime import _BROKEN, _CAREFUL, _LOSS_BROKEN, _LOSS_CAREFUL
 from dynagram.training import GradientDescent, Optax, Training
 
-MOMENTS = (5, 10, 20, 50, 100)
+# Of four-sample averages: their errors are not to be larger than those of the networks.
+ACCURACY = 2e-3
+VERDICTS = ("trust", "careful", "broken")
+OUTPUTS, LOSS = (_CAREFUL, _BROKEN), (_LOSS_CAREFUL, _LOSS_BROKEN)
+MOMENTS = (2, 5, 10, 20, 50, 100)
 SMALL = Data(
     [[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.3, -1.1], [-0.9, -0.6, 0.2]],
     [[0.5], [-0.4], [0.3], [-0.6]],
@@ -34,19 +40,21 @@ RATES = {"C_b": 0.05, "C_W": 1.2, "lambda_b": 0.2, "lambda_W": 1.0}
 
 
 def cases():
-    """By name: the data, the depth and the training."""
-    two = digits().split(12, 12, classes=(3, 8), seed=0)
-    three = digits().split(12, 12, classes=(3, 5, 8), seed=0)
+    """By name: the data, the depth, the training and the widths."""
+    two = digits().split(8, 8, classes=(3, 8), seed=0)
+    three = digits().split(8, 8, classes=(3, 5, 8), seed=0)
     descent = Training(GradientDescent(2.0), loss="cross-entropy", steps=100, record=MOMENTS)
-    sgd = Training(GradientDescent(0.2), batch=2, steps=20, record=(2, 6, 20))
-    momentum = Training(Optax("momentum", 0.03, momentum=0.8), steps=40, record=(4, 12, 40))
+    small = {"steps": 40, "record": (2, 6, 12, 20, 40)}
+    momentum = Optax("momentum", 0.03, momentum=0.8)
+    wide, few = (64, 128, 256, 512), (32, 64, 128, 256)
     return {
-        "digits-2-depth-3": (two, 3, descent),
-        "digits-2-depth-4": (two, 4, descent),
-        "digits-3-depth-3": (three, 3, descent),
-        "digits-3-depth-4": (three, 4, descent),
-        "sgd-depth-3": (SMALL, 3, sgd),
-        "momentum-depth-3": (SMALL, 3, momentum),
+        "digits-2-depth-3": (two, 3, descent, wide),
+        "digits-2-depth-4": (two, 4, descent, wide),
+        "digits-3-depth-3": (three, 3, descent, wide),
+        "digits-3-depth-4": (three, 4, descent, wide),
+        "sgd-depth-3": (SMALL, 3, Training(GradientDescent(0.2), batch=2, **small), few),
+        "momentum-depth-3": (SMALL, 3, Training(momentum, **small), few),
+        "sgd-momentum-depth-3": (SMALL, 3, Training(momentum, batch=2, **small), few),
     }
 
 
@@ -54,73 +62,136 @@ def network(data, depth, n):
     return MLP([data.x.shape[1], *[n] * (depth - 1), data.outputs], "tanh", **RATES)
 
 
-def write(name, case, folder):
-    """The problem and the prediction of a case."""
-    data, depth, how = case
-    net = network(data, depth, 128)
-    start = time.time()
-    found = predict_outputs(net, data, how)
-    found.save(folder / f"{name}-predicted.npz")
-    print(f"{name}: {found!r}, {time.time() - start:.0f} s", flush=True)
+def write_problem(name, case, folder):
+    """What networks are trained on, with the kernels and means of infinite width."""
+    data, depth, how, widths = case
+    net = network(data, depth, widths[0])
     inputs = np.concatenate([data.x, data.test_x])
-    Theta = frozen_kernels(net, inputs, layers="last").Theta[-1][:, : len(data.x)]
+    frozen = frozen_kernels(net, inputs, layers="last")
+    found = predict_outputs(net, data, how, order="infinite")
     options = dict(getattr(how.algorithm, "options", ()))
     about = {
         "depth": depth, **RATES, "eta": how.eta, "momentum": options.get("momentum", 0.0),
         "batch": how.batch or len(data.x), "loss": how.loss, "moments": list(how.recorded),
+        "widths": widths,
     }  # fmt: skip
     center = found.samples.means_infinite
-    losses = [found.estimates[f"{k}_infinite"].value for k in ("loss", "test_loss")]
+    losses = [found.estimates[k].value for k in ("loss", "test_loss")]
     np.savez_compressed(
         folder / f"{name}.npz", x=inputs.astype(np.float32), y=data.y.astype(np.float32),
-        test_y=data.test_y.astype(np.float32), Theta=Theta.astype(np.float32),
-        center=center.reshape(len(center), -1).astype(np.float32),
-        loss_center=np.stack(losses, -1).astype(np.float32), about=json.dumps(about),
+        test_y=data.test_y.astype(np.float32), K=frozen.K[-1], Theta=frozen.Theta[-1],
+        center=center.reshape(len(center), -1), loss_center=np.stack(losses, -1),
+        about=json.dumps(about),
     )  # fmt: skip
+
+
+def predict(name, case, folder):
+    """The order 1/n, at the smallest width: where numerical errors are seen best."""
+    data, depth, how, widths = case
+    start = time.time()
+    found = predict_outputs(network(data, depth, widths[0]), data, how, accuracy=ACCURACY)
+    found.save(folder / f"{name}.npz")
+    print(f"{name}: {found!r}, {time.time() - start:.0f} s", flush=True)
+
+
+class Measured:
+    """What networks of one width did, less infinite width: the two levels added up."""
+
+    def __init__(self, file, n):
+        self.file, self.n = file, n
+        self.members = [int(file[f"{n}/{level}/members"]) for level in ("trained", "drawn")]
+
+    def __call__(self, name):
+        """Value and standard error, moments first."""
+        held = [f"{self.n}/{level}/{name}" for level in ("trained", "drawn")]
+        errors = [self.file[f"{key}_error"] for key in held]
+        return sum(self.file[key] for key in held), np.hypot(*errors)
 
 
 def rms(values):
     return float(np.sqrt(np.mean(values**2))) if values.size else np.nan
 
 
-def table(name, folder):
-    """Root mean square errors over all samples and outputs, and those of the test loss, × 1000."""
-    found, seen = load(folder / f"{name}-predicted.npz"), np.load(folder / f"{name}-measured.npz")
-    parts = {k: v.reshape(len(v), -1) for k, v in found.parts_of_mean.items()}
-    correction = sum(v for k, v in parts.items() if k != "start")
-    losses = [found.estimates[k].value for k in ("test_loss", "test_loss_infinite")]
-    shift = (losses[0] - losses[1]) * found.width
-    print(f"\n{name}, × 1000. Outputs: rms of (mean − ∞), (mean − 1/n), its noise, how many times")
-    print("closer where the correction exceeds 3 standard errors, and where that is; parts/change.")
-    for n in sorted({int(k.split("/")[0]) for k in seen.files if "/" in k}):
-        d, error = seen[f"{n}/d"], seen[f"{n}/d_error"]
-        loss, loss_error = seen[f"{n}/loss_d"][:, 1], seen[f"{n}/loss_d_error"][:, 1]
+def closer(difference, correction, error):
+    """How many times closer order 1/n is where it is seen, and in which part of the entries."""
+    seen = np.abs(correction) > 3.0 * error
+    left = rms((difference - correction)[seen])
+    return rms(difference[seen]) / left if seen.any() else np.nan, float(np.mean(seen))
+
+
+def table(name, measured, predicted):
+    """Distances of outputs, test loss and NTK, and a last line that says what holds."""
+    found, file = load(predicted / f"{name}.npz"), np.load(measured / f"{name}.npz")
+    mean = sum(found.parts_of_mean.values())
+    numerical = found.mean_errors * found.width
+    curves = [found.estimates[k] for k in ("test_loss", "test_loss_infinite")]
+    loss = (curves[0].value - curves[1].value) * found.width
+    ntk = found.estimates["ntk_change"]
+    print(f"\n{name}, × 1000: from ∞, from 1/n ± error (× times closer where the correction")
+    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them")
+    ratios = {"trust": [], "careful": [], "broken": []}
+    loss_ratios = {verdict: [] for verdict in ratios}
+    for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
+        seen = Measured(file, n)
+        print(f"n = {n}: {seen.members[0]} networks trained, {seen.members[1]} drawn")
         for t, moment in enumerate(found.how.recorded):
-            left = d[t] - correction[t] / n
-            above = np.abs(correction[t] / n) > 3.0 * error[t]
-            closer = rms(d[t][above]) / rms(left[above])
-            size = found.regime.numbers[f"expansion_at_{moment:g}"] * found.width / n
+            z, z_error = (part[t] for part in seen("z"))
+            error = np.hypot(z_error, numerical[t] / n)
+            times, part = closer(z, mean[t] / n, error)
+            L, L_error = (part[t, 1:] for part in seen("loss"))
+            L_error = np.hypot(L_error, curves[0].standard_error[t] * found.width / n)
+            L_times, _ = closer(L, loss[t : t + 1] / n, L_error)
+            H, H_error = (part[t].transpose(0, 2, 1, 3) for part in seen("ntk"))
+            H_error = np.hypot(H_error, ntk.standard_error[t] / n)
+            H_left = H - ntk.value[t] / n
+            verdict = verdicts(found, moment, n)
+            ratios[verdict[0][0]].append(times)
+            loss_ratios[verdict[1][0]].append(L_times)
             print(
-                f"n {n:4d} step {moment:4d}: {1e3 * rms(d[t]):8.3f} {1e3 * rms(left):8.3f} "
-                f"± {1e3 * rms(error[t]):6.3f}  × {closer:5.1f} on {above.mean():4.0%} {size:6.3f}"
-                f"   test loss {1e3 * loss[t]:8.3f} {1e3 * (loss[t] - shift[t] / n):8.3f} "
-                f"± {1e3 * loss_error[t]:6.3f}   {int(seen[f'{n}/members'])} networks"
+                f"{moment:4d}  outputs {line(z, z - mean[t] / n, error)} × {times:5.1f} on "
+                f"{part:4.0%}  test loss {1e3 * L[0]:8.3f} {1e3 * (L - loss[t] / n)[0]:8.3f} "
+                f"± {1e3 * L_error[0]:5.3f} × {L_times:5.1f}  NTK {line(H, H_left, H_error)}  "
+                + " / ".join(f"{word} {size:.3f}" for word, size in verdict)
             )
+    for what, held in (("outputs", ratios), ("test loss", loss_ratios)):
+        texts = [f"{word} × {np.nanmin(r):.1f} to {np.nanmax(r):.1f}" for word, r in held.items()
+                 if np.any(np.isfinite(r))]  # fmt: skip
+        print(f"{what}: " + ", ".join(texts))
+
+
+def line(value, left, error):
+    """Root mean squares × 1000."""
+    return f"{1e3 * rms(value):8.3f} {1e3 * rms(left):8.3f} ± {1e3 * rms(error):5.3f}"
+
+
+def verdicts(found, moment, n):
+    """What the regime says of outputs and of the test loss at a moment, at another width.
+
+    Both numbers fall like 1/n.
+    """
+    words = []
+    for name, limits in (("", OUTPUTS), ("loss_", LOSS)):
+        size = found.regime.numbers[f"{name}expansion_at_{moment:g}"] * found.width / n
+        words.append((VERDICTS[int(np.sum(size > np.array(limits)))], size))
+    return words
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("predict", "table"))
+    parser.add_argument("what", choices=("problems", "predict", "table"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cases", default="")
+    parser.add_argument("--read", type=Path, help="the folder of measured networks")
+    parser.add_argument("--cases", default="", help="names separated by commas")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     known = cases()
     for name in asked.cases.split(",") if asked.cases else known:
-        if asked.what == "predict":
-            write(name, known[name], asked.folder)
+        if asked.what == "problems":
+            write_problem(name, known[name], asked.folder)
+        elif asked.what == "predict":
+            predict(name, known[name], asked.folder)
         else:
-            table(name, asked.folder)
+            table(name, asked.read, asked.folder)
 
 
 if __name__ == "__main__":

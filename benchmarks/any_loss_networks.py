@@ -1,140 +1,291 @@
 """Networks trained on any loss, by a loop written here in plain JAX: what D13 is compared with.
 
-    python benchmarks/any_loss_networks.py problem.npz measured.npz --widths 64,128 --members 20000
+    python benchmarks/any_loss_networks.py benchmarks/any_loss_problems FOLDER --minutes 7
+    python benchmarks/any_loss_networks.py benchmarks/any_loss_problems FOLDER --quick
 
-The problem, written by `any_loss_agreement.py`, holds inputs, targets, Θ and the training. Every
-network is compared with the frozen path from its own initial outputs: the difference holds all
-parts of the correction but "start", and most of the scatter is gone from it. Means and covariances
-of the differences, with standard errors, are written for every width and moment.
+Needs JAX and NumPy only. A problem, written by `any_loss_agreement.py problems`, holds inputs,
+targets, K, Θ and the training. What finite width changes is measured in two levels:
+
+- `trained`: networks after training less the path that their own initial outputs and NTK, held
+  fixed, would have taken. All of it is of order 1/n in every network: some hundred are enough.
+- `drawn`: that path less the one at infinite width, with Θ and with initial outputs from N(0, K):
+  given its hidden layers, with their covariance G = LLᵀ, the initial outputs of a network are Lξ
+  with independent normal ξ, and the same ξ with the root of K is its partner at infinite width. It
+  is of order 1/√n with a mean of order 1/n, and needs many networks, but no training.
+
+The two means add up to E[·] at width n less E[·] at infinite width, nothing left out. Means and
+standard errors of outputs, of their products about the mean at infinite width, of losses, of their
+squares, of the accuracy and of the NTK of the test inputs are written for every width and moment.
 """
 
 import argparse
+import concurrent.futures
 import itertools
 import json
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_enable_x64", True)  # for the roots of G and K; networks are in float32
+
+LEVELS = ("trained", "drawn")
+# Numbers that the weights, or the products of outputs, of a group of networks may hold.
+NUMBERS = {"gpu": 2**32, "cpu": 2**24}
 
 
-def train_group(about, arrays, n, members, key):
-    """Statistics of a group of networks at every moment."""
-    x, y, Theta = arrays["x"], arrays["y"], arrays["Theta"]
-    n_A, n_L, depth = y.shape[0], y.shape[1], about["depth"]
-    widths = [x.shape[1], *[n] * (depth - 1), n_L]
-    C_b, C_W, l_b, l_W = (about[k] for k in ("C_b", "C_W", "lambda_b", "lambda_W"))
-    eta, momentum, batch = about["eta"], about["momentum"], about["batch"]
+class Networks:
+    """Networks of one problem and one width: drawn, trained, and followed by their kernels."""
 
-    def init(key):
+    def __init__(self, about, arrays, n):
+        self.about = about
+        self.x, self.y, self.test_y = (
+            jnp.asarray(arrays[k], jnp.float32) for k in ("x", "y", "test_y")
+        )
+        self.K = jnp.asarray(arrays["K"], jnp.float64)
+        self.Theta = jnp.asarray(arrays["Theta"], jnp.float32)
+        self.center = jnp.asarray(arrays["center"], jnp.float32)
+        self.loss_center = jnp.asarray(arrays["loss_center"], jnp.float32)
+        self.n_A, self.n_L = self.y.shape
+        self.widths = [self.x.shape[1], *[n] * (about["depth"] - 1), self.n_L]
+        self.numbers = sum((fan + 1) * out for fan, out in itertools.pairwise(self.widths))
+        ends = np.array([0, *about["moments"]], np.int32)
+        self.bounds = (jnp.asarray(ends[:-1]), jnp.asarray(ends[1:]))
+
+    # --- one network --------------------------------------------------------------------------
+
+    def draw(self, key):
         layers = []
-        for fan, out in itertools.pairwise(widths):
-            key, k1, k2 = jax.random.split(key, 3)
-            W = jnp.sqrt(C_W / fan) * jax.random.normal(k1, (fan, out))
-            layers.append((jnp.sqrt(C_b) * jax.random.normal(k2, (out,)), W))
+        for fan, out in itertools.pairwise(self.widths):
+            key, first, second = jax.random.split(key, 3)
+            W = jax.random.normal(first, (fan, out), jnp.float32)
+            b = jax.random.normal(second, (out,), jnp.float32)
+            layers.append((b * self.about["C_b"] ** 0.5, W * (self.about["C_W"] / fan) ** 0.5))
         return layers
 
-    def apply(layers, x):
+    def signals(self, layers, x):
+        """The inputs of every layer, and the outputs."""
+        seen = [x]
         for b, W in layers[:-1]:
-            x = jnp.tanh(x @ W + b)
-        return x @ layers[-1][1] + layers[-1][0]
+            seen.append(jnp.tanh(seen[-1] @ W + b))
+        return seen, seen[-1] @ layers[-1][1] + layers[-1][0]
 
-    def loss(z, y):
-        if about["loss"] == "half-sum":
+    def apply(self, layers, x):
+        return self.signals(layers, x)[1]
+
+    def ntk(self, layers, x):
+        """(sample, output, sample, output), layer by layer."""
+        seen, _ = self.signals(layers, x)
+        back = jnp.broadcast_to(jnp.eye(self.n_L, dtype=jnp.float32), (len(x), self.n_L, self.n_L))
+        kernel = 0.0
+        for (_, W), signal in reversed(list(zip(layers, seen, strict=True))):
+            slope = self.about["lambda_W"] / W.shape[0]
+            overlap = self.about["lambda_b"] + slope * signal @ signal.T
+            kernel = kernel + overlap[:, None, :, None] * jnp.einsum("aik,bjk->aibj", back, back)
+            back = jnp.einsum("aik,mk->aim", back, W) * (1.0 - signal**2)[:, None, :]
+        return kernel
+
+    def partner(self, layers, z):
+        """Initial outputs at infinite width with the same ξ."""
+        last = self.signals(layers, self.x)[0][-1].astype(jnp.float64)
+        G = self.about["C_b"] + self.about["C_W"] / last.shape[1] * last @ last.T
+        xi = jax.scipy.linalg.solve_triangular(
+            jnp.linalg.cholesky(G), z.astype(jnp.float64), lower=True
+        )
+        return (jnp.linalg.cholesky(self.K) @ xi).astype(jnp.float32)
+
+    # --- its training -------------------------------------------------------------------------
+
+    def loss(self, z, y):
+        if self.about["loss"] == "half-sum":
             return 0.5 * jnp.sum((z - y) ** 2)
         return -jnp.sum(y * jax.nn.log_softmax(z)) / z.shape[0]
 
-    slope = jax.grad(lambda layers, x, y: loss(apply(layers, x), y))
-    push = jax.grad(loss)
-    per_epoch = n_A // batch
+    def rows(self, key, i):
+        """The samples of a step: all, or a batch in an order of its own in every epoch."""
+        batch = self.about["batch"]
+        if batch == self.n_A:
+            return jnp.arange(self.n_A)
+        per_epoch = self.n_A // batch
+        order = jax.random.permutation(jax.random.fold_in(key, i // per_epoch), self.n_A)
+        return jax.lax.dynamic_slice_in_dim(order, (i % per_epoch) * batch, batch)
 
-    def one(key):
-        key, data_key = jax.random.split(key)
-        layers = init(key)
-        z_0 = apply(layers, x)
-        rest = jax.tree.map(jnp.zeros_like, layers)
-        a = jnp.zeros((n_A, n_L))
+    def follow(self, start, step, observe):
+        """What `observe` sees at the moments, `step(i, m)` the sum that moves m."""
+        momentum = self.about["momentum"]
 
-        def step(i, held):
-            layers, v, a, w = held
-            order = jax.random.permutation(jax.random.fold_in(data_key, i // per_epoch), n_A)
-            rows = jax.lax.dynamic_slice_in_dim(order, (i % per_epoch) * batch, batch)
-            rows = rows if batch < n_A else jnp.arange(n_A)
-            g = slope(layers, x[rows], y[rows])
-            v = jax.tree.map(lambda v, g: momentum * v + g, v, g)
-            layers = [
-                (b - eta * l_b * vb, W - eta * l_W / W.shape[0] * vW)
-                for (b, W), (vb, vW) in zip(layers, v, strict=True)
-            ]
-            z = z_0[:n_A] - Theta[:n_A] @ a
-            w = momentum * w + jnp.zeros_like(a).at[rows].add(push(z[rows], y[rows]))
-            return layers, v, a + eta * w, w
+        def advance(i, held):
+            memory, velocity = held
+            push = step(i, memory)
+            if momentum:
+                push = velocity = jax.tree.map(lambda v, g: momentum * v + g, velocity, push)
+            return jax.tree.map(lambda m, g: m + g, memory, push), velocity
 
         def segment(held, bounds):
-            held = jax.lax.fori_loop(bounds[0], bounds[1], step, held)
-            return held, (apply(held[0], x), z_0 - Theta @ held[2])
+            held = jax.lax.fori_loop(bounds[0], bounds[1], advance, held)
+            return held, observe(held[0])
 
-        moments = np.array(about["moments"], np.int32)
-        bounds = (jnp.asarray(np.append(0, moments[:-1])), jnp.asarray(moments))
-        return jax.lax.scan(segment, (layers, rest, a, a), bounds)[1]
+        rest = jax.tree.map(jnp.zeros_like, start) if momentum else ()
+        return jax.lax.scan(segment, (start, rest), self.bounds)[1]
 
-    z, frozen = jax.vmap(one)(jax.random.split(key, members))
+    def train(self, key, layers):
+        """Outputs, and the NTK of the test inputs, at the moments."""
+        eta, l_b, l_W = (self.about[k] for k in ("eta", "lambda_b", "lambda_W"))
+        slope = jax.grad(lambda p, rows: self.loss(self.apply(p, self.x[rows]), self.y[rows]))
 
-    def losses(z):
-        over = jax.vmap(jax.vmap(loss, (0, None)), (0, None))
-        return jnp.stack([over(z[:, :, :n_A], y), over(z[:, :, n_A:], arrays["test_y"])], -1)
+        def step(i, layers):
+            g = slope(layers, self.rows(key, i))
+            return [(-eta * l_b * b, -eta * l_W / W.shape[0] * W) for b, W in g]
 
-    def flat(v):
-        return v.reshape(members, v.shape[1], -1)
+        def observe(layers):
+            return self.apply(layers, self.x), self.ntk(layers, self.x[self.n_A :])
 
-    def right(v):
-        return 1.0 * jnp.mean(jnp.argmax(v[:, :, n_A:], -1) == labels[None, None], -1)
+        return self.follow(layers, step, observe)
 
-    center = arrays["center"][None]  # the mean at infinite width, about which products are taken
-    big, small = flat(z) - center, flat(frozen) - center
-    product = jnp.einsum("mti,mtj->mtij", big, big) - jnp.einsum("mti,mtj->mtij", small, small)
-    L, L_f = losses(z), losses(frozen)
-    rows = {"z": flat(z), "d": flat(z - frozen), "product": product, "loss": L, "loss_d": L - L_f}
-    if about["loss"] != "half-sum":
-        labels, middle = jnp.argmax(arrays["test_y"], -1), arrays["loss_center"][None]
-        rows |= {"accuracy": right(z), "accuracy_d": right(z) - right(frozen)}
-        rows["loss_square"] = (L - middle) ** 2
-        rows["loss_square_d"] = rows["loss_square"] - (L_f - middle) ** 2
-    return {k: (jnp.sum(v, 0), jnp.sum(v * v, 0)) for k, v in rows.items()}
+    def path(self, key, z_0, H):
+        """Outputs at the moments with the NTK H (sample, output, train, output) held fixed."""
+        push = jax.grad(self.loss)
+
+        def outputs(a):
+            return z_0 - jnp.einsum("siaj,aj->si", H, a)
+
+        def step(i, a):
+            rows = self.rows(key, i)
+            force = push(outputs(a)[rows], self.y[rows])
+            return self.about["eta"] * jnp.zeros_like(a).at[rows].add(force)
+
+        return self.follow(jnp.zeros((self.n_A, self.n_L), jnp.float32), step, outputs)
+
+    # --- what is measured ---------------------------------------------------------------------
+
+    def trained(self, key):
+        key, order = jax.random.split(key)
+        layers = self.draw(key)
+        z_0, H = self.apply(layers, self.x), self.ntk(layers, self.x)
+        z, kernels = self.train(order, layers)
+        path = self.path(order, z_0, H[:, :, : self.n_A])
+        return self.difference(z, path) | {"ntk": kernels - H[self.n_A :, :, self.n_A :]}
+
+    def drawn(self, key):
+        key, order = jax.random.split(key)
+        layers = self.draw(key)
+        z_0, H = self.apply(layers, self.x), self.ntk(layers, self.x)
+        Theta = jnp.einsum("st,ij->sitj", self.Theta, jnp.eye(self.n_L, dtype=jnp.float32))
+        path = self.path(order, z_0, H[:, :, : self.n_A])
+        frozen = self.path(order, self.partner(layers, z_0), Theta[:, :, : self.n_A])
+        shift = (H - Theta)[self.n_A :, :, self.n_A :]
+        ntk = jnp.broadcast_to(shift, (len(self.about["moments"]), *shift.shape))
+        return self.difference(path, frozen) | {"ntk": ntk}
+
+    def difference(self, above, below):
+        """Of all that is measured, between two sets of outputs (moment, sample, output)."""
+        seen = [self.functions(z) for z in (above, below)]
+        return {name: seen[0][name] - seen[1][name] for name in seen[0]}
+
+    def functions(self, z):
+        gap = z.reshape(len(z), -1) - self.center
+        sets = [z[:, : self.n_A], z[:, self.n_A :]]
+        targets = [self.y, self.test_y]
+        loss = jnp.stack(
+            [jax.vmap(self.loss, (0, None))(s, y) for s, y in zip(sets, targets, strict=True)], -1
+        )
+        rows = {"z": z, "product": gap[:, :, None] * gap[:, None, :], "loss": loss}
+        rows["loss_square"] = (loss - self.loss_center) ** 2
+        if self.about["loss"] != "half-sum":
+            labels = jnp.argmax(self.test_y, -1)
+            rows["accuracy"] = jnp.mean(jnp.argmax(sets[1], -1) == labels, -1, jnp.float32)
+        return rows
+
+    def group(self, device):
+        """Networks that are held at a time."""
+        products = len(self.about["moments"]) * (len(self.x) * self.n_L) ** 2
+        return int(np.clip(NUMBERS[device] // (6 * self.numbers + 4 * products), 8, 8192))
+
+    def program(self, level, members):
+        """A function of a seed: sums, and sums of squares, of what is measured over a group.
+
+        No two levels have a network in common, so that their errors are independent.
+        """
+        one = getattr(self, level)
+
+        def run(seed):
+            root = jax.random.fold_in(jax.random.key(seed), LEVELS.index(level))
+            seen = jax.vmap(one)(jax.random.split(root, members))
+            return {
+                k: (jnp.sum(v, 0, jnp.float64), jnp.sum(v * v, 0, jnp.float64))
+                for k, v in seen.items()
+            }
+
+        return jax.jit(run)
+
+
+def measure(run, group, members, seconds):
+    """Means with standard errors of at least 200 networks, until `seconds` or `members`."""
+    start, total, count = time.time(), None, 0
+    while count < 200 or (count < members and time.time() - start < seconds):
+        some = jax.tree.map(np.asarray, run(jnp.int64(count // group)))
+        total = some if total is None else jax.tree.map(np.add, total, some)
+        count += group
+    found = {}
+    for name, (first, second) in total.items():
+        mean = first / count
+        error = np.sqrt(np.maximum(second / count - mean**2, 0.0) / (count - 1))
+        found[name], found[f"{name}_error"] = mean.astype(np.float32), error.astype(np.float32)
+    return found, count, time.time() - start
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("problem")
-    parser.add_argument("measured")
-    parser.add_argument("--widths", default="64,128,256,512")
-    parser.add_argument("--members", type=int, default=20000)
-    parser.add_argument("--group", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1e9, help="at most so long for a width")
+    parser.add_argument("problems", type=Path)
+    parser.add_argument("measured", type=Path)
+    parser.add_argument("--minutes", type=float, default=7.0, help="in all")
+    parser.add_argument("--cases", default="", help="names separated by commas")
+    parser.add_argument("--widths", default="", help="those of the problem unless given")
+    parser.add_argument("--members", type=int, default=10**9, help="at most, for every level")
+    parser.add_argument("--quick", action="store_true", help="every case, the smallest width")
+    parser.add_argument("--threads", type=int, default=8, help="programs compiled at a time")
     asked = parser.parse_args()
-    held = dict(np.load(asked.problem))
-    about = json.loads(str(held.pop("about")))
-    arrays = {k: jnp.asarray(v, jnp.float32) for k, v in held.items()}
-    out = {}
-    for n in map(int, asked.widths.split(",")):
-        run = jax.jit(lambda key, n=n: train_group(about, arrays, n, asked.group, key))
-        start, total, members = time.time(), None, 0
-        while members < asked.members and time.time() - start < asked.seconds:
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(asked.seed), n), members)
-            some = jax.tree.map(lambda v: np.asarray(v, np.float64), run(key))
-            total = some if total is None else jax.tree.map(np.add, total, some)
-            members += asked.group
-        for k, (first, second) in total.items():
-            mean = first / members
-            out[f"{n}/{k}"] = mean.astype(np.float32)
-            error = np.sqrt(np.maximum(second / members - mean**2, 0) / members)
-            out[f"{n}/{k}_error"] = error.astype(np.float32)
-        out[f"{n}/members"] = members
-        print(asked.problem, n, members, f"{time.time() - start:.1f} s", flush=True)
-    np.savez_compressed(asked.measured, **out)
+    begin = time.time()
+    device = "cpu" if jax.default_backend() == "cpu" else "gpu"
+    asked.measured.mkdir(parents=True, exist_ok=True)
+    jobs, texts = [], {}
+    for file in sorted(asked.problems.glob("*.npz")):
+        if asked.cases and file.stem not in asked.cases.split(","):
+            continue
+        arrays = dict(np.load(file))
+        texts[file.stem] = str(arrays.pop("about"))
+        about = json.loads(texts[file.stem])
+        widths = [int(n) for n in asked.widths.split(",")] if asked.widths else about["widths"]
+        for n in widths[:1] if asked.quick else widths:
+            networks = Networks(about, arrays, n)
+            group = 32 if asked.quick else networks.group(device)
+            for level in LEVELS:
+                jobs.append((file.stem, n, level, group, networks.program(level, group)))
+    members = 200 if asked.quick else asked.members
+
+    def compiled(program):
+        return program.lower(jnp.int64(0)).compile()
+
+    with concurrent.futures.ThreadPoolExecutor(asked.threads) as pool:
+        waiting = [pool.submit(compiled, job[4]) for job in jobs]
+        results: dict[str, dict] = {}
+        for index, (case, n, level, group, _) in enumerate(jobs):
+            run = waiting[index].result()
+            run(jnp.int64(0))["z"][0].block_until_ready()
+            left = 60.0 * asked.minutes - (time.time() - begin)
+            # Wide networks take longer: their share of what is left grows with the root of n.
+            weights = [np.sqrt(job[1]) for job in jobs[index:]]
+            share = max(left, 0.0) * weights[0] / sum(weights)
+            found, count, seconds = measure(run, group, members, share)
+            held = results.setdefault(case, {"about": texts[case]})
+            held |= {f"{n}/{level}/{k}": v for k, v in found.items()}
+            held[f"{n}/{level}/members"] = count
+            np.savez_compressed(asked.measured / f"{case}.npz", **held)
+            print(case, n, level, count, f"{seconds:.1f} s", f"{time.time() - begin:.0f} s",
+                  flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Where chapters 10 and 11 of the printed book and the numbers disagree, see docs/errata.md."""
+"""Where chapters 10, 11 and ∞ of the printed book and the numbers disagree, see docs/errata.md."""
 
 import numpy as np
 
+from dynagram.data import Data
 from dynagram.gaussian._two_point import two_point_matrix
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
 from dynagram.theory.criticality import robustness_laws, small_separation_ntk
+from dynagram.theory.training import newton_step, newton_tensor
 
 
 def line(equation, quantity, printed, found):
@@ -14,7 +16,7 @@ def line(equation, quantity, printed, found):
     print(f"{equation:9} {quantity:44} {left:16}   found {found:8.5f}")
 
 
-print("The Principles of Deep Learning Theory, arXiv:2106.10165v2, chapters 10 and 11")
+print("The Principles of Deep Learning Theory, arXiv:2106.10165v2, chapters 10 to ∞")
 
 # (10.38): the sum in the denominator runs over j, and its summand has the index i.
 y = np.array([0.0, 1.0])
@@ -69,3 +71,14 @@ Q, wrong = tensors["Q"][2], np.array(tensors["Q"][2])
 inherited = network.C_W[2] ** 2 * tensors["Q"][1] * slopes[None, None]
 wrong += inherited * (slopes[None, :, :, None] - slopes[:, :, None, None])
 line("(11.51)", "Q_1000 of layer 3, tanh", wrong[1, 0, 0, 0], Q[1, 0, 0, 0])
+
+# (∞.65): how far networks are from their targets after the leap of infinite width. Of the mean over
+# networks it is true; one network's NTK differs from Θ by 1/√n, and its outputs with it.
+data, left = Data([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5]], [0.9, -0.5]), {}
+for width in (256, 4096):
+    drawn = [MLP([3, width, 1], "tanh", 0.1, 1.3, 0.4, 0.8).init(seed=seed) for seed in range(48)]
+    leaps = [newton_step(start, data, newton_tensor(start, data, "frozen")) for start in drawn]
+    left[width] = np.median([np.linalg.norm(np.asarray(net(data.x)) - data.y) for net in leaps])
+power = np.log(left[256] / left[4096]) / np.log(4096 / 256)
+line("(∞.65)", "power of 1/n in the error after the leap", 1.0, round(power, 1))
+assert 0.35 < power < 0.65

@@ -17,6 +17,7 @@ from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
 from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training._fluctuations import Fluctuations
 from dynagram.training import GradientDescent, Optax, Training
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.3, -1.1]])
@@ -26,14 +27,22 @@ RATES = {"C_b": 0.1, "C_W": 1.4, "lambda_b": 0.5, "lambda_W": 1.0}
 ETA, MOMENTS = 1.0, (6, 25)
 
 
-def network(n, outputs=2):
-    return MLP([3, n, n, outputs], "tanh", **RATES)
+SIGMA = {"tanh": jnp.tanh, "elu": jax.nn.elu}
 
 
-def apply(layers, x):
+def network(n, outputs=2, sigma="tanh"):
+    return MLP([3, n, n, outputs], sigma, **RATES)
+
+
+def hidden(layers, x, sigma="tanh"):
+    """What enters the last layer."""
     for b, W in layers[:-1]:
-        x = jnp.tanh(x @ W + b[None])
-    return x @ layers[-1][1] + layers[-1][0][None]
+        x = SIGMA[sigma](x @ W + b[None])
+    return x
+
+
+def apply(layers, x, sigma="tanh"):
+    return hidden(layers, x, sigma) @ layers[-1][1] + layers[-1][0][None]
 
 
 def draw(key, n):
@@ -45,8 +54,8 @@ def draw(key, n):
     return layers
 
 
-def ntk(layers, x):
-    J = jax.jacrev(lambda p: apply(p, x))(layers)
+def ntk(layers, x, sigma="tanh"):
+    J = jax.jacrev(lambda p: apply(p, x, sigma))(layers)
     kernel = 0.0
     for b, W in J:
         for part, rate in ((b, RATES["lambda_b"]), (W, RATES["lambda_W"] / W.shape[2])):
@@ -55,9 +64,9 @@ def ntk(layers, x):
     return kernel
 
 
-def step(layers):
+def step(layers, sigma="tanh"):
     def loss(p):
-        return -jnp.sum(P * jax.nn.log_softmax(apply(p, X))) / len(P)
+        return -jnp.sum(P * jax.nn.log_softmax(apply(p, X, sigma))) / len(P)
 
     rates = [(RATES["lambda_b"], RATES["lambda_W"] / W.shape[0]) for _, W in layers]
     pairs = zip(layers, jax.grad(loss)(layers), rates, strict=True)
@@ -89,45 +98,45 @@ def statistics(one, n, members, batch):
 
 
 @functools.cache
-def measured(n, members, trained):
+def measured(n, members, trained, sigma="tanh"):
     """What the own NTK, held fixed, changes in first order; if `trained`, what is left beside it.
 
     Of the mean and of the products of two outputs about the mean at infinite width. The first are
     H1, D and F and need no training; the others are of order 1/n in every network.
     """
     inputs = np.concatenate([X, TEST])
-    frozen = frozen_kernels(network(n), inputs, layers="last").Theta[-1][:, :3]
+    frozen = frozen_kernels(network(n, sigma=sigma), inputs, layers="last").Theta[-1][:, :3]
     Theta = jnp.einsum("sa,ij->siaj", jnp.asarray(frozen), jnp.eye(2))
-    center = jnp.asarray(predicted().samples.means_infinite)
+    center = jnp.asarray(predicted(sigma).samples.means_infinite)
 
     def one(key):
         layers = draw(key, n)
-        z_0, shift = apply(layers, inputs), ntk(layers, inputs)[:, :, :3] - Theta
+        z_0, shift = apply(layers, inputs, sigma), ntk(layers, inputs, sigma)[:, :, :3] - Theta
         still, first = jax.jvp(lambda H: path(z_0, H), (Theta,), (shift,))
         products = twice(still - center, first)
         if not trained:
-            return first, products, projected(first, products)
+            return first, products, projected(first, products, sigma)
         seen, start = [], 0
         for end in MOMENTS:
-            layers = jax.lax.fori_loop(start, end, lambda _, p: step(p), layers)
-            seen.append(apply(layers, inputs))
+            layers = jax.lax.fori_loop(start, end, lambda _, p: step(p, sigma), layers)
+            seen.append(apply(layers, inputs, sigma))
             start = end
         d = jnp.stack(seen) - still
         both = twice(still - center, d) + 0.5 * twice(d, d)
-        return d - first, both - products, projected(d - first, both - products)
+        return d - first, both - products, projected(d - first, both - products, sigma)
 
     return statistics(one, n, members, 250)
 
 
 @functools.cache
-def predicted():
+def predicted(sigma="tanh"):
     how = Training(GradientDescent(ETA), loss="cross-entropy", steps=MOMENTS[1], record=MOMENTS)
-    return predict_outputs(network(64), Data(X, P, test_x=TEST), how)
+    return predict_outputs(network(64, sigma=sigma), Data(X, P, test_x=TEST), how)
 
 
-def extrapolated(widths, members, trained):
+def extrapolated(widths, members, trained, sigma="tanh"):
     """2 D(2n) − D(n), which is free of the next order, of mean and covariance."""
-    small, large = (measured(n, members, trained) for n in widths)
+    small, large = (measured(n, members, trained, sigma) for n in widths)
     return [
         (2 * b - a, np.hypot(2 * b_error, a_error))
         for (a, a_error), (b, b_error) in zip(small, large, strict=True)
@@ -137,28 +146,28 @@ def extrapolated(widths, members, trained):
 PARTS = ("H1", "zΔH", "ΔNTK", "dNTK", "ddI", "ddII")
 
 
-def projected(mean, covariance):
+def projected(mean, covariance, sigma="tanh"):
     """Along the mean and the covariance of every part: all entries together see more than one."""
-    rows = []
+    rows, found = [], predicted(sigma)
     for name in PARTS:
         for value, parts in (
-            (mean, predicted().parts_of_mean), (covariance, predicted().parts_of_covariance),
+            (mean, found.parts_of_mean), (covariance, found.parts_of_covariance),
         ):  # fmt: skip
             direction = parts[name] / np.linalg.norm(parts[name])
             rows.append(jnp.sum(value * jnp.asarray(direction)))
     return jnp.stack(rows)
 
 
-def worst(measurements, parts):
+def worst(measurements, parts, sigma="tanh"):
     """The largest |z| of mean, covariance and projections against some of the parts."""
-    found, scores = predicted(), []
+    found, scores = predicted(sigma), []
     mean, covariance = (
         sum(prediction[name] for name in parts)
         for prediction in (found.parts_of_mean, found.parts_of_covariance)
     )
     errors = [error * found.width for error in (found.mean_errors, found.covariance_errors)]
     errors.append(np.tile([rms(error) for error in errors], len(PARTS)))
-    expected = (mean, covariance, np.asarray(projected(mean, covariance)))
+    expected = (mean, covariance, np.asarray(projected(mean, covariance, sigma)))
     for (value, error), prediction, numerical in zip(measurements, expected, errors, strict=True):
         scores.append(np.max(np.abs(value - prediction) / np.hypot(error, numerical)))
     return max(scores)
@@ -185,6 +194,87 @@ def test_what_else_training_changes():
     for left_out in (("ΔNTK",), ("dNTK",), ("ddI", "ddII")):
         rest = [name for name in parts if name not in left_out]
         assert worst(measurements, rest) > 6.0, left_out
+
+
+# Large weights: initial outputs that a softmax does not take for small.
+LARGE = RATES | {"C_W": 3.0}
+# Of the mean of loss and test loss and of their variances: along this V is seen best.
+SEEN = np.array([-1.0, -1.0, 0.2, 0.2])
+
+
+def losses_at_the_start(n, members):
+    """n times what finite width changes in means and variances of losses before training.
+
+    Given its hidden layers, with their covariance G = LLᵀ, the initial outputs of a network are
+    Lξ with normal ξ, and the same ξ with the root of K are those at infinite width.
+    """
+    inputs, targets = np.concatenate([X[:1], TEST]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    frozen = frozen_kernels(MLP([3, n, n, 2], "tanh", **LARGE), inputs, layers="last")
+    root, estimates = jnp.linalg.cholesky(frozen.K[-1]), before_training().estimates
+    middle = jnp.array([[estimates[f"{k}_infinite"].value[0] for k in ("loss", "test_loss")]])
+
+    def one(key):
+        key, other = jax.random.split(key)
+        layers = [(b, W * np.sqrt(LARGE["C_W"] / RATES["C_W"])) for b, W in draw(key, n)]
+        signals = hidden(layers, inputs)
+        own = jnp.linalg.cholesky(LARGE["C_b"] + LARGE["C_W"] / n * signals @ signals.T)
+        # The output layer is Gaussian: many ξ for each of the costly hidden layers.
+        xi = jax.random.normal(other, (64, 2, 2))
+        rows = []
+        for part in (own, root):
+            z = jnp.einsum("st,kti->ksi", part, jnp.concatenate([xi, -xi]))
+            loss = -jnp.sum(targets[None] * jax.nn.log_softmax(z), -1)
+            squares = jnp.mean((loss - middle) ** 2, 0)
+            rows.append(jnp.concatenate([jnp.mean(loss, 0), squares]))
+        return (jnp.dot(rows[0] - rows[1], SEEN),)
+
+    return statistics(one, n, members, 5_000)[0]
+
+
+@functools.cache
+def before_training():
+    how = Training(GradientDescent(ETA), loss="cross-entropy", steps=1, record=(0, 1))
+    data = Data(X[:1], [[1.0, 0.0]], test_x=TEST, test_y=[[0.0, 1.0]])
+    return predict_outputs(MLP([3, 64, 64, 2], "tanh", **LARGE), data, how)
+
+
+def corrections_of_losses(found):
+    """Coefficients of 1/n in means and variances of both losses before training."""
+    rows = []
+    for power, suffix in ((1, ""), (2, "_std")):
+        for name in ("loss", "test_loss"):
+            here, there = (found.estimates[f"{name}{suffix}{kind}"] for kind in ("", "_infinite"))
+            rows.append(found.width * (here.value[0] ** power - there.value[0] ** power))
+    return np.array(rows)
+
+
+@pytest.mark.slow
+def test_initial_outputs_are_not_gaussian(monkeypatch):
+    """Losses before training and their variance: G1 and V; without V it is far off."""
+    (a, a_error), (b, b_error) = (losses_at_the_start(n, 300_000) for n in (16, 32))
+    value, error = 2 * b - a, np.hypot(2 * b_error, a_error)
+
+    def distance(found):
+        return abs(value - SEEN @ corrections_of_losses(found)) / error
+
+    assert distance(before_training()) < 4.0
+    whole = Fluctuations.of
+
+    def without_V(tensors, *sizes):
+        left = {name: np.asarray(tensors[name]) for name in "VDAB"}
+        return whole(left | {"V": np.zeros_like(left["V"])}, *sizes)
+
+    monkeypatch.setattr(Fluctuations, "of", without_V)
+    assert distance(before_training.__wrapped__()) > 5.0
+
+
+@pytest.mark.slow
+def test_training_where_the_second_derivative_jumps():
+    """ELU: with R, whose average holds a delta; without R it is far off."""
+    measurements = extrapolated((48, 96), 4_000, trained=True, sigma="elu")
+    parts = ("ΔNTK", "dNTK", "ddI", "ddII")
+    assert worst(measurements, parts, "elu") < 4.0
+    assert worst(measurements, ("ΔNTK", "dNTK", "ddII"), "elu") > 6.0
 
 
 @pytest.mark.slow

@@ -171,7 +171,6 @@ def test_refusals_take_one_line(complaint, config, tmp_path):
     kinked = complaint("train-predict", config(activation="relu"))
     assert "R, S, T, U of the ddNTKs diverge" in kinked
     assert 'order="infinite"' in kinked
-    assert "P, Q, S, T, U do exist" in complaint("train-predict", config(activation="elu"))
     assert "only gradient flow" in complaint("train-predict", config(more="time = 2"))
     assert "infinite, 1/n" in complaint("train-predict", config(), "--order", "2")
     assert "even number" in complaint("train-predict", config(), "--simulate", 513)

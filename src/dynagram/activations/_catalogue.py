@@ -199,7 +199,7 @@ def _scaled_elu(name: str, scale: float, alpha: float) -> Activation:
     slope, curvature = scale * alpha, scale * alpha
 
     def function(z: jax.Array) -> jax.Array:
-        return jnp.where(z > 0, scale * z, slope * jnp.expm1(jnp.minimum(z, 0.0)))
+        return jnp.where(z > 0, scale * z, slope * jnp.expm1(jnp.where(z > 0, 0.0, z)))
 
     jumps = (0.0, scale - slope, -curvature, -curvature)
     return Activation(name, function, kinks=(Kink(0.0, jumps),))

@@ -211,13 +211,14 @@ def trimmed(jumps: list[float]) -> tuple[float, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def product_activation(sigma: Activation, orders: tuple[int, ...]) -> Activation:
-    """Π_i σ^(p_i)(z) as an activation of its own, with the kinks it inherits.
+def product_activation(sigma: Activation, orders: tuple[int, ...], power: int = 0) -> Activation:
+    """z^power Π_i σ^(p_i)(z) as an activation of its own, with the kinks it inherits.
 
     **Arguments:**
 
     - `sigma`: an `Activation`.
     - `orders`: (p_1, p_2, …), the orders of the derivatives, one per factor.
+    - `power`: of a factor z.
 
     **Returns:** an `Activation`; `sigma` itself for the orders (0,).
 
@@ -226,14 +227,15 @@ def product_activation(sigma: Activation, orders: tuple[int, ...]) -> Activation
     >>> square.kinks                                  # the second derivative jumps from 0 to 2
     (Kink(location=0.0, jumps=(0.0, 0.0, 2.0)),)
     """
-    if orders == (0,):
+    if orders == (0,) and power == 0:
         return sigma
     factors = [_nth_derivative(sigma.function, order) for order in orders]
 
     def function(z: jax.Array) -> jax.Array:
-        return math.prod(factor(z) for factor in factors)  # type: ignore[return-value]
+        product: Any = math.prod(factor(z) for factor in factors)
+        return product * z**power if power else product
 
-    name = "·".join(f"{sigma.name}^({order})" for order in orders)
+    name = "·".join([*["z"] * power, *(f"{sigma.name}^({order})" for order in orders)])
     bare = Activation(name, function, anonymous=True)
     kinks = []
     for kink in sigma.kinks:

@@ -20,9 +20,9 @@ class Letter:
     order; the first 2·`pairs` of them are symmetric pairs (ab)(cd)…, stored once. `order` is "∞",
     "1/n" or "1/n²". `needs` are the letters of the layer below that its recursion takes, itself
     included, empty for those that no recursion of this house makes. `derivatives` is the highest
-    derivative of σ in it, which must be a function (`Activation.derivatives`). `everywhere` tells
-    that ensembles measure it in all layers, not in the output only; `equation` is the book's, or
-    our derivation.
+    derivative of σ that must be a function for it to exist (`Activation.derivatives`).
+    `everywhere` tells that ensembles measure it in all layers, not in the output only; `equation`
+    is the book's, or our derivation.
     """
 
     name: str
@@ -56,7 +56,7 @@ _ALL = (
     _letter("F", "NTK against outputs, crossed", "abcd", 0, "F", 1, "(8.79)"),
     _letter("P", "dNTK against outputs", "abcd", 0, "B P", 2, "(11.49)"),
     _letter("Q", "dNTK against outputs, crossed", "abcd", 0, "F Q", 2, "(11.52)"),
-    _letter("R", "mean of the first ddNTK", "abcd", 0, "B P R", 3, "(∞.177)"),
+    _letter("R", "mean of the first ddNTK", "abcd", 0, "B P R", 2, "(∞.177)"),
     _letter("S", "mean of the second ddNTK", "abcd", 0, "B S", 2, "(∞.179)"),
     _letter("T", "mean of the second ddNTK, crossed", "abcd", 0, "F Q T", 2, "(∞.180)"),
     _letter("U", "mean of the second ddNTK, crossed twice", "abcd", 0, "U", 2, "(∞.181)"),

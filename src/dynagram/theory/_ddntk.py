@@ -8,6 +8,7 @@ docs/derivations/recursions.md (D5.19)-(D5.23).
 
 from __future__ import annotations
 
+from dynagram.gaussian._third_derivative import third_derivative_average
 from dynagram.theory._dntk import curved_average
 from dynagram.theory._layer import Indices, Modes, Step
 
@@ -18,7 +19,7 @@ def mean_R(step: Step, B: Modes, P: Modes, R: Modes) -> Modes:
     C, lam, Theta = step.C_W, step.lambda_W, step.Theta
     s11, s20, s22, s31 = step.two(1, 1), step.two(2, 0), step.two(2, 2), step.two(3, 1)
     forces = at(Theta, "02") * at(Theta, "03")
-    triple = step.average(3, 1, 1, 1) * (at(Theta, "01") * forces)
+    triple = _triple(step) * (at(Theta, "01") * forces)
     curved = at(curved_average(step), "0231") * forces
     paired = at(B, "0023") + at(P, "0230")
     inherited = at(s11, "23") * (
@@ -27,6 +28,15 @@ def mean_R(step: Step, B: Modes, P: Modes, R: Modes) -> Modes:
         + C**2 * at(s11, "01") * R
     )
     return lam * C * curved + C**2 * triple + step.ratio * inherited
+
+
+def _triple(step: Step) -> Modes:
+    """Average of σ'''_0 σ'_1 σ'_2 σ'_3; where σ'' jumps with the deltas of σ'''."""
+    averages, four = step.averages, step.four
+    if averages.sigma.derivatives > 2:
+        return step.average(3, 1, 1, 1)
+    curved = step.average(2, 2, 1, 1)
+    return third_derivative_average(averages, curved, accuracy=four.accuracy, seed=four.seed)
 
 
 def mean_S(step: Step, B: Modes, S: Modes) -> Modes:

@@ -26,6 +26,10 @@ from dynagram.theory.skips._vertex import residual_tensors
 TENSORS = (*INFINITE, *RECURSIVE)
 _WITH_SKIPS = (*INFINITE, "V", "G1")
 _MAX_BYTES = 8 * 1024**3
+_WHY_MISSING = (
+    "σ'' is a delta, averages with it depend on how a step crosses the kink (P, Q) or diverge "
+    "(R to U); use a smooth activation"
+)
 
 
 def predict(
@@ -49,9 +53,8 @@ def predict(
         (sample axes then run over samples and positions).
     - `x`: inputs (N, n_0), one per row.
     - `tensors`: letters of K, Theta (infinite width); V, G1 (preactivations), H1, A, B, D, F (NTK),
-        P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P, Q, S, T, U need a continuous σ' (not
-        ReLU; ELU and softsign have one), R a continuous σ''; of a network with skips K, Theta, V
-        and G1 are known.
+        P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P to U need a continuous σ' (not ReLU; ELU
+        and softsign have one); of a network with skips K, Theta, V and G1 are known.
     - `vertex`: "corrected", or "published" for the V of networks with skips as printed (B.25),
         which is wrong at leading order unless σ² is an even quadratic function.
     - `accuracy`: the error allowed in four-sample averages relative to their natural scale, with
@@ -137,19 +140,9 @@ def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> tuple[str,
             "tensors", text, f"{sigma.name} jumps, so σ' is a delta: only K exists"
         )
     if missing := [name for name in names if LETTERS[name].derivatives > sigma.derivatives]:
-        reason = f"{sigma.name} has a kink: {_why_missing(sigma.derivatives)}"
+        reason = f"{sigma.name} has a kink: {_WHY_MISSING}"
         raise InvalidValueError("tensors", ",".join(missing), reason)
     return names
-
-
-def _why_missing(derivatives: int) -> str:
-    """Why letters do not exist, by the highest derivative of σ that is a function."""
-    if derivatives < 2:
-        return (
-            "σ'' is a delta, averages with it depend on how a step crosses the kink (P, Q) or "
-            "diverge (R to U); use a smooth activation"
-        )
-    return "σ'' jumps, so σ''' is a delta, which averages of four samples do not know"
 
 
 def _check_with_skips(names: tuple[str, ...], text: str, vertex: Vertex) -> None:

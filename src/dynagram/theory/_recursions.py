@@ -62,7 +62,11 @@ def run_layers(
     require_plain(network, "the recursions of order 1/n")
     depth, samples = K.shape[:2]
     on_device = stays_on_device(samples)
-    products = sorted({p for name in names for p in _AVERAGES[name]})
+    needed = {p for name in names for p in _AVERAGES[name]}
+    if network.activation.derivatives < 3 and _TRIPLE in needed:
+        # A delta is no function of nodes: it is integrated by parts.
+        needed = needed - {_TRIPLE} | {_TWICE}
+    products = sorted(needed)
     state = _at_first_layer(names, samples, modes, on_device)
     yield state
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1

@@ -8,11 +8,13 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
+from dynagram.theory.training import _dynamics
 from dynagram.theory.training._dynamics import PARTS, FiniteWidth, frozen_moments
 from dynagram.theory.training._kernel_change import kernel_change
 from dynagram.theory.training._nodes import draw_nodes
 from dynagram.theory.training._optimisers import Optimiser
 from dynagram.theory.training._path_problem import PathProblem, Targets
+from dynagram.theory.training._path_regime import square_over_shift
 from dynagram.theory.training._tensors import output_tensors
 from dynagram.training import GradientDescent, GradientFlow, Optax, Training
 
@@ -38,7 +40,7 @@ def answers_of(net, x, test, y, loss, optimiser, moments, accuracy=1e-4, batch=N
 def check_closed_forms(how, optimiser, tolerance):
     """All parts of mean and covariance, on training and test inputs, at two moments."""
     closed = predict_outputs(NET, Data(X, Y, test_x=TEST), how)
-    _, limit, found, _ = answers_of(NET, X, TEST, Y, how.loss, optimiser, how.recorded)
+    problem, limit, found, _ = answers_of(NET, X, TEST, Y, how.loss, optimiser, how.recorded)
     np.testing.assert_allclose(limit.mean.value, closed.infinite_mean, atol=tolerance)
     kernel = np.einsum("xts,ij->xtisj", closed.infinite_kernel, np.eye(2))
     np.testing.assert_allclose(limit.covariance.value, kernel, atol=tolerance)
@@ -58,6 +60,12 @@ def check_closed_forms(how, optimiser, tolerance):
     spread = np.einsum("tsisi->t", found.covariance.value[:, :2, :, :2])
     shift = np.einsum("tsi,tsi->t", gap, found.mean.value[:, :2]) + 0.5 * spread
     np.testing.assert_allclose(found.loss.value[:, 0], factor * shift, atol=10 * tolerance)
+    np.testing.assert_allclose(sum(found.losses.values()), found.loss.value, atol=1e-12)
+    # Only the mean enters quadratically.
+    square = 0.5 * factor * np.sum(found.mean.value[:, :2] ** 2, axis=(1, 2)) / 50**2
+    scale = np.maximum.accumulate(np.abs(found.loss.value[:, 0])) / 50
+    ratio = square_over_shift(problem, limit, found, 50)
+    np.testing.assert_allclose(ratio, square / scale, atol=100 * tolerance)
 
 
 @pytest.mark.slow
@@ -118,6 +126,21 @@ def test_momentum_of_one_step_is_gradient_descent():
     np.testing.assert_allclose(found["nesterov"][0], 1.5 * first, atol=1e-13)
     second = first + 0.3 * frozen @ (Y - first[:2]) + 0.15 * frozen @ Y
     np.testing.assert_allclose(found["momentum"][1], second, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_random_directions_tell_their_error(monkeypatch):
+    """Where all directions at all nodes are too many: within an error that is not zero."""
+    problem = (NET, X, TEST, Y, "half-sum", Optimiser(0.3), (3,))
+    _, _, exact, _ = answers_of(*problem)
+    monkeypatch.setattr(_dynamics, "_MOST_EXACT", 0)
+    _, _, drawn, _ = answers_of(*problem)
+    for one, other in ((exact.mean, drawn.mean), (exact.covariance, drawn.covariance)):
+        assert not np.any(one.error)
+        assert np.all(other.error[0, :2] > 0.0)
+        size = np.sqrt(np.mean(other.error**2))
+        assert np.sqrt(np.mean((other.value - one.value) ** 2)) < 2.0 * size
+        assert size < 0.05 * np.max(np.abs(one.value))
 
 
 @pytest.mark.slow

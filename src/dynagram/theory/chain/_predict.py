@@ -172,7 +172,8 @@ def check_smooth(network: Chain, letters: Sequence[str]) -> None:
             allowed = f"{sigma.name} jumps, so σ' is a delta: only K exists"
             raise InvalidValueError("tensors", ",".join(letters), allowed)
         if rough and not sigma.is_smooth:
-            allowed = f"{sigma.name} has a kink: σ'' is a delta; use a smooth activation"
+            what = "σ'' is a delta" if sigma.derivatives < 2 else "σ'' jumps, which only MLPs take"
+            allowed = f"{sigma.name} has a kink: {what}; use a smooth activation"
             raise InvalidValueError("tensors", ",".join(rough), allowed)
 
 

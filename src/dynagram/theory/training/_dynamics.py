@@ -49,8 +49,9 @@ _SECOND_ORDER = {
     "zΔH": (("gx", "g", "x"),),
     "ΔNTK": (("xx", "x", "x"), ("yy", "y", "y")),
 }
-# Nodes times directions that are added up one by one, if they are not more.
-_MOST_EXACT = 100_000
+# Nodes of an exact rule times directions times squared outputs of all samples, if they are not
+# more: then every direction is taken at every node.
+_MOST_EXACT = 4e7
 # Numbers that a chunk of nodes may hold.
 _CHUNK_NUMBERS = 2**24
 _NEGLIGIBLE = 1e-6
@@ -82,6 +83,7 @@ class Answers:
 
     means: dict[str, np.ndarray]
     covariances: dict[str, np.ndarray]
+    losses: dict[str, np.ndarray]
     mean: Statistics
     covariance: Statistics
     loss: Statistics
@@ -132,12 +134,11 @@ class FiniteWidth:
 
     `finite(tensors)` gives the `Answers`. Cost: for every node and step about ten products of
     N_A³N n_L numbers in first order, N_A²n_L² in second; before them N³N_A n_L for every node and
-    N⁶ once.
+    N⁶ once. Memory: `Blocks`, and chunks of nodes of 0.13 GB.
     """
 
     def __init__(self, problem: PathProblem, limit: FrozenMoments):
         self.problem, self.limit = problem, limit
-        self._is_exact = limit.nodes.is_exact
 
         def first(z: Array, u: Array, key: Array, frozen: Frozen, blocks: Blocks) -> Any:
             epsilon = partial(problem.epsilon, key)
@@ -161,8 +162,29 @@ class FiniteWidth:
             }
             return seen, sums, arrived
 
+        def run_second(
+            z: Array,
+            u: Array,
+            keys: Array,
+            weights: Array,
+            direction: Fluctuation,
+            frozen: Frozen,
+            mean: Array,
+            loss: Array,
+        ) -> Any:
+            every = jax.vmap(second, (0, 0, 0, 0, None))
+            seen, arrived = every(z, u, keys, direction, frozen)
+            losses, spread = loss_shift_of_fluctuation(problem, seen, weights, loss)
+            gap, parts = seen["path"] - mean[None], {}
+            for name, terms in _SECOND_ORDER.items():
+                means, products = zip(
+                    *(_added(seen, gap, weights, *term) for term in terms), strict=True
+                )
+                parts[name] = (sum(means), sum(products), losses[name])
+            return parts, spread, arrived
+
         self._run_first = jax.jit(run_first)
-        self._run_second = jax.jit(jax.vmap(second, (0, 0, 0, 0, None)))
+        self._run_second = jax.jit(run_second)
 
     @float64
     def __call__(self, tensors: Tensors, scramblings: int = SCRAMBLINGS) -> Answers:
@@ -174,15 +196,17 @@ class FiniteWidth:
         second = self._second_order(tensors, scramblings)
         means: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
         covariances: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+        losses: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
         for collection in (first, second):
-            for name, (mean, covariance) in collection.parts.items():
+            for name, (mean, covariance, loss) in collection.parts.items():
                 means[name] = means[name] + mean.mean(axis=0)
                 covariances[name] = covariances[name] + covariance.mean(axis=0)
-        kinds = (_sum_of(0), _sum_of(1), lambda c: c.loss, lambda c: c.spread)
+                losses[name] = losses[name] + loss.mean(axis=0)
+        kinds = (_sum_of(0), _sum_of(1), _sum_of(2), lambda c: c.spread)
         mean, covariance, loss, spread = (
             Statistics.of(kind(first)) + Statistics.of(kind(second)) for kind in kinds
         )
-        return Answers(means, covariances, mean, covariance, loss, spread, coefficients)
+        return Answers(means, covariances, losses, mean, covariance, loss, spread, coefficients)
 
     def _first_order(
         self, tensors: Tensors, scramblings: int
@@ -207,55 +231,62 @@ class FiniteWidth:
         paths, every = np.concatenate(path), np.concatenate(answers, axis=1)
         require_finite(every, problem.optimiser.eta)
         gap, parts = paths - self.limit.mean.value[None], {}
-        for name, answer in zip(FIRST_ORDER, every, strict=True):
+        losses, spread = loss_shift(problem, paths, every, self.limit.loss.value)
+        for name, answer, loss in zip(FIRST_ORDER, every, losses, strict=True):
             cross = bilinear_average(nodes, gap, answer)
-            parts[name] = (group_averages(nodes, answer), cross + transposed(cross))
-        shifts = loss_shift(problem, paths, every.sum(axis=0), self.limit.loss.value)
-        loss, spread = (group_averages(nodes, shift) for shift in shifts)
+            both = cross + transposed(cross)
+            parts[name] = (group_averages(nodes, answer), both, group_averages(nodes, loss))
         coefficients = {name: np.stack([group[name] for group in sums]) for name in sums[0]}
-        return _Collected(parts, loss, spread), coefficients
+        return _Collected(parts, group_averages(nodes, spread)), coefficients
 
     def _second_order(self, tensors: Tensors, scramblings: int) -> _Collected:
         problem, n, n_L = self.problem, self.problem.training_samples, self.problem.outputs
         fluctuations = Fluctuations.of(tensors, n, n_L)
-        nodes = problem.nodes(problem.draws.second, stream=2).only(scramblings)
+        nodes = self._second_nodes(fluctuations).only(scramblings)
         frozen = problem.frozen()
         per_group = len(nodes.weights) // nodes.groups
         totals: dict[str, list[Any]] = {
-            name: [[0.0] * nodes.groups, [0.0] * nodes.groups] for name in (*_SECOND_ORDER, "loss")
+            name: [[0.0] * nodes.groups for _ in range(3)] for name in _SECOND_ORDER
         }
+        spreads: list[Any] = [0.0] * nodes.groups
         arrivals = []
+        centers = (jnp.asarray(self.limit.mean.value), jnp.asarray(self.limit.loss.value))
         for at, signs, direction in self._directions(fluctuations, nodes):
             z, u = (jnp.asarray(part) for part in problem.initial(nodes.xi[at]))
             made = Fluctuation(*(jnp.asarray(part) for part in direction))
-            raw, arrived = self._run_second(z, u, _keys(problem, at, 2), made, frozen)
-            seen = {name: np.asarray(value) for name, value in raw.items()}
+            weights, group = jnp.asarray(signs * nodes.weights[at]), int(at[0]) // per_group
+            some, spread, arrived = self._run_second(
+                z, u, _keys(problem, at, 2), weights, made, frozen, *centers
+            )
             arrivals.append(np.ravel(arrived))
-            weights, group = signs * nodes.weights[at], int(at[0]) // per_group
-            gap = seen["path"] - self.limit.mean.value[None]
-            for name, terms in _SECOND_ORDER.items():
-                for second, left, right in terms:
-                    weight = weights[1 if second == "yy" else 0]
-                    both = _weighted(weight, seen[left], seen[right])
-                    cross = _weighted(weight, gap, seen[second])
-                    both = both if left == right else both + transposed(both)
-                    totals[name][0][group] += np.einsum("n,ntsi->tsi", weight, seen[second])
-                    totals[name][1][group] += both + cross + transposed(cross)
-            shifts = loss_shift_of_fluctuation(problem, seen, weights, self.limit.loss.value)
-            for kind, shift in enumerate(shifts):
-                totals["loss"][kind][group] += shift
+            spreads[group] += np.asarray(spread)
+            for name, kinds in some.items():
+                for total, kind in zip(totals[name], kinds, strict=True):
+                    total[group] += np.asarray(kind)
         require_arrival(np.concatenate(arrivals), problem.moments[-1])
-        loss, spread = (np.stack(total) for total in totals.pop("loss"))
-        parts = {k: (np.stack(means), np.stack(both)) for k, (means, both) in totals.items()}
-        return _Collected(parts, loss, spread)
+        parts = {name: tuple(map(np.stack, kinds)) for name, kinds in totals.items()}
+        return _Collected(parts, np.stack(spreads))
+
+    def _second_nodes(self, fluctuations: Fluctuations) -> Nodes:
+        """An exact rule where it can take all directions, else scramblings with random ones.
+
+        The few heavy nodes of a rule, each with one random direction, would leave an error that
+        nothing tells.
+        """
+        problem, count = self.problem, self.problem.draws.second
+        nodes = problem.nodes(count, stream=2)
+        pairs = len(nodes.weights) * fluctuations.directions
+        if nodes.is_exact and pairs * (problem.samples * problem.outputs) ** 2 > _MOST_EXACT:
+            return problem.nodes(count, stream=2, exact=False)
+        return nodes
 
     def _directions(
         self, fluctuations: Fluctuations, nodes: Nodes
     ) -> Iterator[tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]]:
         """Numbers of nodes, signs and directions, of one scrambling at a time.
 
-        All directions at all nodes where these are few, else a random one at every node, and
-        another one of the columns that count as negative.
+        All directions at all nodes of an exact rule, else a random one at every node, and another
+        one of the columns that count as negative.
         """
         problem = self.problem
         numbers = problem.samples * (
@@ -263,7 +294,7 @@ class FiniteWidth:
         ) + 20 * problem.samples * problem.outputs * len(problem.moments)
         size = int(np.clip(_CHUNK_NUMBERS // numbers, 1, 1024))
         total = len(nodes.weights)
-        if self._is_exact and total * fluctuations.directions <= _MOST_EXACT:
+        if nodes.is_exact:
             every, diagonal, mixing = fluctuations.every()
             index = np.repeat(np.arange(total), fluctuations.directions)
             which = np.tile(np.arange(fluctuations.directions), total)
@@ -282,20 +313,33 @@ class FiniteWidth:
 
 
 class _Collected(NamedTuple):
-    """Means and covariances by part, and shifts of losses and of their variances, by scrambling."""
+    """By part means, covariances and shifts of losses, and those of their variances.
 
-    parts: dict[str, tuple[np.ndarray, np.ndarray]]
-    loss: np.ndarray
+    All have the scramblings first.
+    """
+
+    parts: dict[str, tuple[np.ndarray, ...]]
     spread: np.ndarray
 
 
 def _sum_of(kind: int) -> Callable[[_Collected], np.ndarray]:
-    """The sum over parts of their means, for 0, or covariances, for 1."""
+    """The sum over parts of their means, for 0, covariances, for 1, or losses, for 2."""
     return lambda collected: np.sum([part[kind] for part in collected.parts.values()], axis=0)
 
 
-def _weighted(weights: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.einsum("n,ntsi,ntrj->tsirj", weights, left, right, optimize=True)
+def _added(
+    seen: dict[str, Array], gap: Array, weights: Array, second: str, left: str, right: str
+) -> tuple[Array, Array]:
+    """What one Taylor coefficient adds to the mean, and with its products to the covariance."""
+    weight = weights[1 if second == "yy" else 0]
+
+    def products(first: Array, other: Array) -> Array:
+        return jnp.einsum("ntsi,ntrj->tsirj", first * weight[:, None, None, None], other)
+
+    cross = products(gap, seen[second])
+    both = products(seen[left], seen[right])
+    both = both if left == right else both + transposed(both)
+    return jnp.einsum("n,ntsi->tsi", weight, seen[second]), both + cross + transposed(cross)
 
 
 def _chunks(

@@ -22,6 +22,11 @@ from dynagram.training import Training
 # Up to so many samples four-sample averages are cheap.
 _FEW_SAMPLES = 10
 _ACCURACY, _ACCURACY_OF_MANY = 1e-4, 0.015
+_WHY_NOT = (
+    "the order 1/n of training needs σ'' and σ''': at a kink they are deltas, P and Q depend on "
+    "how a step crosses it, the means R, S, T, U of the ddNTKs diverge and the NTK of ReLU changes "
+    'by 1/√n, not 1/n; use a smooth activation, or order="infinite"'
+)
 
 
 def infinite_outputs(network: Network, data: Data, how: Training) -> Outputs:
@@ -115,20 +120,8 @@ def require_smooth(network: Network) -> None:
     if isinstance(network, MLP):
         require_plain(network, 'the order 1/n of training (order="infinite" takes skips)')
     for sigma in network.activations():
-        if sigma.derivatives < 3:
-            raise InvalidValueError("activation", sigma.name, _why_not(sigma.derivatives))
-
-
-def _why_not(derivatives: int) -> str:
-    """What fails at order 1/n, by the highest derivative of σ that is a function."""
-    remedy = 'use a smooth activation, or order="infinite"'
-    if derivatives < 2:
-        return (
-            "the order 1/n of training needs σ'' and σ''': at a kink they are deltas, P and Q "
-            "depend on how a step crosses it, the means R, S, T, U of the ddNTKs diverge and the "
-            f"NTK of ReLU changes by 1/√n, not 1/n; {remedy}"
-        )
-    return (
-        "the order 1/n of training needs R, with σ''': σ'' jumps at a kink, so σ''' is a delta "
-        f"that averages of four samples do not know (P, Q, S, T, U do exist); {remedy}"
-    )
+        if sigma.derivatives < 2:
+            raise InvalidValueError("activation", sigma.name, _WHY_NOT)
+        if sigma.derivatives < 3 and not isinstance(network, MLP):
+            allowed = "σ'' jumps, which at order 1/n only MLPs take; use a smooth activation"
+            raise InvalidValueError("activation", sigma.name, allowed)

@@ -110,14 +110,15 @@ class PathProblem:
         dual = np.block([[inner_dual, above], [nothing.T, outer_dual]])
         return root, dual
 
-    def nodes(self, count: int, *, stream: int) -> Nodes:
-        """Nodes for the initial outputs, `count` in a scrambling; streams are independent."""
+    def nodes(self, count: int, *, stream: int, exact: bool = True) -> Nodes:
+        """Nodes for the initial outputs, `count` in a scrambling; streams are independent.
+
+        `exact` allows a rule without a random part where there is one.
+        """
         n, all_ = self.training_samples * self.outputs, self.samples * self.outputs
         seed = self.seed + 1009 * stream
-        grid = not isinstance(self.batch, int)
-        return draw_nodes(
-            n, all_ - n, polynomial=self.is_polynomial, grid=grid, count=count, seed=seed
-        )
+        grid, polynomial = exact and not isinstance(self.batch, int), exact and self.is_polynomial
+        return draw_nodes(n, all_ - n, polynomial=polynomial, grid=grid, count=count, seed=seed)
 
     def initial(self, xi: Float[np.ndarray, "node entry"]) -> tuple[np.ndarray, np.ndarray]:
         """Initial outputs z = Lξ and their duals u = K⁻¹z, (node, sample, outputs)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,7 @@ def bilinear_average(
     return found.reshape(*found.shape[:2], *left.shape[2:], *right.shape[2:])
 
 
-def transposed(covariance: np.ndarray) -> np.ndarray:
+def transposed(covariance: Any) -> Any:
     """X_sirj → X_rjsi in the last four axes."""
     lead = covariance.ndim - 4
     return covariance.transpose(*range(lead), lead + 2, lead + 3, lead, lead + 1)
@@ -70,36 +71,37 @@ def loss_values(
 def loss_shift(
     problem: PathProblem,
     paths: Float[np.ndarray, "node time sample outputs"],
-    answers: Float[np.ndarray, "node time sample outputs"],
+    answers: Float[np.ndarray, "part node time sample outputs"],
     mean: Float[np.ndarray, "time set"],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """First-order changes of the losses and of their squared distance from `mean`, at nodes."""
+    """First-order changes at nodes: of the losses by part, of their squared distance from `mean`.
+
+    Shapes (part, node, time, set) and (node, time, set).
+    """
 
     @jax.jit
-    @partial(jax.vmap, in_axes=(0, 0, None))
-    @jax.vmap
-    def shift(z: Array, answer: Array, center: Array) -> tuple[Array, Array]:
-        value, slope = jax.jvp(problem.losses, (z,), (answer,))
-        return slope, 2.0 * (value - center) * slope
+    @partial(jax.vmap, in_axes=(0, 1, None))
+    @partial(jax.vmap, in_axes=(0, 1, 0))
+    def shift(z: Array, parts: Array, center: Array) -> tuple[Array, Array]:
+        value, slope = jax.linearize(problem.losses, z)
+        slopes = jax.vmap(slope)(parts)
+        return slopes, 2.0 * (value - center) * jnp.sum(slopes, axis=0)
 
-    found = shift(jnp.asarray(paths), jnp.asarray(answers), jnp.asarray(mean))
-    return tuple(np.asarray(part) for part in found)  # pyright: ignore
+    by_part, spread = shift(jnp.asarray(paths), jnp.asarray(answers), jnp.asarray(mean))
+    return np.moveaxis(np.asarray(by_part), 2, 0), np.asarray(spread)
 
 
 def loss_shift_of_fluctuation(
     problem: PathProblem,
-    seen: dict[str, np.ndarray],
-    weights: Float[np.ndarray, "2 node"],
-    mean: Float[np.ndarray, "time set"],
-) -> list[np.ndarray]:
-    """The same to second order in a fluctuation, added up with the weights of its two parts."""
-    return [np.asarray(part) for part in _fluctuation_shift(problem, seen, weights, mean)]
+    seen: dict[str, Array],
+    weights: Float[Array, "2 node"],
+    mean: Float[Array, "time set"],
+) -> tuple[dict[str, Array], Array]:
+    """The same to second order in a fluctuation, added up with the weights of its two parts.
 
+    Traceable.
+    """
 
-@partial(jax.jit, static_argnums=0)
-def _fluctuation_shift(
-    problem: PathProblem, seen: dict[str, Array], weights: Array, mean: Array
-) -> tuple[Array, Array]:
     def second_order(z: Array, first: Array, second: Array, center: Array) -> tuple[Array, Array]:
         """The coefficients of s² at z + s first + s² second."""
 
@@ -114,12 +116,15 @@ def _fluctuation_shift(
         return jax.tree.map(lambda value: 0.5 * value, curved)
 
     batched = jax.vmap(jax.vmap(second_order), in_axes=(0, 0, 0, None))
-    diagonal = (seen["g"] + seen["x"], seen["gg"] + seen["gx"] + seen["xx"])
-    found = [
-        jax.tree.map(
-            lambda part, weight=weight: jnp.einsum("n,ntl->tl", weight, part),
-            batched(seen["path"], *answers, mean),
-        )
-        for weight, answers in zip(weights, (diagonal, (seen["y"], seen["yy"])), strict=True)
-    ]
-    return jax.tree.map(lambda *parts: sum(parts), *found)
+
+    def total(weight: Array, first: Array, second: Array) -> tuple[Array, Array]:
+        parts = batched(seen["path"], first, second, mean)
+        return jax.tree.map(lambda part: jnp.einsum("n,ntl->tl", weight, part), parts)
+
+    both = (seen["g"] + seen["x"], seen["gg"] + seen["gx"] + seen["xx"])
+    diagonal, spread = total(weights[0], *both)
+    mixing, mixing_spread = total(weights[1], seen["y"], seen["yy"])
+    start, _ = total(weights[0], seen["g"], seen["gg"])
+    kernel, _ = total(weights[0], seen["x"], seen["xx"])
+    by_part = {"start": start, "zΔH": diagonal - start - kernel, "ΔNTK": kernel + mixing}
+    return by_part, spread + mixing_spread
