@@ -17,7 +17,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 demo: .venv/base
 	$(BIN)/dynagram demo
 
-# Without the long agreement runs, which test-slow has; both by .ci/run.
+# Without the long agreement runs, which test-slow has; both by .ci/run. Short tests are mostly
+# compilation, which is faster with fewer optimisations; the long ones run as users do.
+test: export JAX_DISABLE_MOST_OPTIMIZATIONS = true
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 

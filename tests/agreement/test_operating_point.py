@@ -1,8 +1,8 @@
 """Squared gradients of networks set up on data grow by the predicted factor χ per layer.
 
 Ten layers of widths 150 and 300, extrapolated in 1/n, on 3 000 inputs of as many components, so
-many that every unit has nearly the variance K over them; the growth over eight layers, as a logarithm, with the standard
-error of 12 networks.
+many that every unit has nearly the variance K over them; the growth over eight layers, as a
+logarithm, with the standard error of 12 networks.
 """
 
 import jax
