@@ -77,26 +77,35 @@ def operating_point(
     allowed = budget / depth
 
     def excess(mean: float, variance: float) -> float:
-        return math.log(_point(sigma, mean, variance).amplification) - allowed
+        return math.log(point_of(sigma, mean, variance).amplification) - allowed
 
     if _odd_about_zero(sigma):
         if excess(0.0, 1.0) <= 0.0:
-            return _point(sigma, 0.0, 1.0)
+            return point_of(sigma, 0.0, 1.0)
         if excess(0.0, _SMALLEST) > 0.0:
             raise _too_curved(sigma, depth)
         log_K = brentq(lambda s: excess(0.0, math.exp(s)), math.log(_SMALLEST), 0.0)
-        return _point(sigma, 0.0, math.exp(log_K))
+        return point_of(sigma, 0.0, math.exp(log_K))
     if excess(0.0, 1.0) <= 0.0:
-        return _point(sigma, 0.0, 1.0)
+        return point_of(sigma, 0.0, 1.0)
     # The first μ that keeps to the budget: σ may become curved again farther out.
     means = np.linspace(0.0, _FARTHEST, 121)
     for below, above in itertools.pairwise(means):
         if excess(above, 1.0) <= 0.0:
-            return _point(sigma, brentq(lambda m: excess(m, 1.0), below, above), 1.0)
+            return point_of(sigma, brentq(lambda m: excess(m, 1.0), below, above), 1.0)
     raise _too_curved(sigma, depth)
 
 
-def _point(sigma: Activation, mean: float, variance: float) -> OperatingPoint:
+def point_of(sigma: Activation, mean: float, variance: float) -> OperatingPoint:
+    """What an activation does to preactivations of this mean and variance.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `mean`, `variance`: μ and K > 0.
+
+    **Returns:** `OperatingPoint`.
+    """
     t, w = _nodes(sigma, mean, variance)
     z = mean + math.sqrt(variance) * t
     value, slope = sigma.values(z), sigma.values(z, 1)
