@@ -10,6 +10,7 @@ import io
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def execute(command):
         return result.stdout
     assert program == "python"
     if arguments[0] != "-c":
-        return printed_by(arguments[0])
+        return printed_by(*arguments)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(arguments[1], {})
@@ -45,10 +46,12 @@ def execute(command):
 
 
 @functools.cache
-def printed_by(script):
+def printed_by(script, *arguments):
     """What a script prints; two documents may show the same."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.chdir(ROOT)
+        patch.setattr(sys, "argv", [script, *arguments])
         runpy.run_path(str(ROOT / script), run_name="__main__")
     return printed.getvalue()
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import struct
 import zipfile
@@ -188,6 +189,8 @@ def read_archive(path):
 SUFFIX = {"results": "npz"}
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
+SIZE = int(os.environ.get("DYNAGRAM_FUZZ", "25"))  # per cent of 10 400 files, 500 folders
+
 
 def fuzz(kind, examples, tmp_path, tmp_path_factory):
     reader, originals = reader_of(kind, tmp_path_factory)
@@ -221,7 +224,7 @@ def test_some_files(kind, tmp_path, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_files(kind, tmp_path, tmp_path_factory):
-    fuzz(kind, 1300, tmp_path, tmp_path_factory)
+    fuzz(kind, 13 * SIZE, tmp_path, tmp_path_factory)
 
 
 # --- run folders ------------------------------------------------------------------------------
@@ -261,7 +264,7 @@ def test_some_run_folders(tmp_path):
 
 @pytest.mark.slow
 def test_many_run_folders(tmp_path):
-    fuzz_runs(500, tmp_path)
+    fuzz_runs(5 * SIZE, tmp_path)
 
 
 # --- files that a fuzzer does not find --------------------------------------------------------

@@ -190,6 +190,7 @@ def test_kinked_activations_have_no_dntk_tensors():
             predict(network, X3, (name,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["elu", "softsign"])
 def test_a_jump_of_the_second_derivative_spares_all(name):
     """One input, two layers: P = C_W² Θ² ⟨σσ'²σ''⟩, R, S and U by quadrature on the two sides."""

@@ -178,6 +178,7 @@ def counted(monkeypatch):
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIBLINGS)
 def test_one_diagonalisation_and_one_kernel(counted, name):
     network, how, order = SIBLINGS[name]
@@ -186,6 +187,7 @@ def test_one_diagonalisation_and_one_kernel(counted, name):
     assert counted == {"kernels": kernels, "eigen": 1}
 
 
+@pytest.mark.slow
 def test_several_moments_share_the_tensors(monkeypatch):
     from dynagram.theory.training import _outputs
 

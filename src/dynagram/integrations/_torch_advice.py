@@ -137,7 +137,7 @@ def param_groups(
 
 def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     """The linear layers in the order in which they are called, each once."""
-    called: list[nn.Linear] = []
+    called: list[Any] = []
     hooks = [
         module.register_forward_hook(lambda module, *_: called.append(module))
         for module in model.modules()
@@ -212,11 +212,11 @@ def _steps(
         real = {name: q[name] * roots[name] for name in q}
         return torch.func.functional_call(model, real, (x,))
 
-    z, pull = torch.func.vjp(outputs, scaled)
+    z, pull, *_ = torch.func.vjp(outputs, scaled)
     slope = torch.func.grad(lambda z: loss(z, y))
     # Forward derivatives by transposing twice: torch's forward mode compiles, slowly, on first use.
-    _, push = torch.func.vjp(lambda u: pull(u)[0], torch.zeros_like(z))
-    _, bend = torch.func.vjp(slope, z)  # a Hessian is symmetric
+    _, push, *_ = torch.func.vjp(lambda u: pull(u)[0], torch.zeros_like(z))
+    _, bend, *_ = torch.func.vjp(slope, z)  # a Hessian is symmetric
 
     def gauss_newton(v: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return pull(bend(push(v)[0])[0])[0]

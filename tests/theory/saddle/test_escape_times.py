@@ -193,6 +193,7 @@ def test_power_of_the_first_correction(sigma, depth):
     assert slope == pytest.approx(first_correction(sigma, depth).power, abs=0.15)
 
 
+@pytest.mark.slow
 def test_class_d_output_layer_leaves_the_bottleneck():
     """σ(0) ≠ 0: the mean is learned first, by X_L alone, and the exponent drops by one."""
     found = escape_times(balanced("sigmoid", 4, 0.05), 0.3)

@@ -186,6 +186,7 @@ def test_nodes_are_exact_for_polynomials():
     assert not np.allclose(*halves)
 
 
+@pytest.mark.slow
 def test_the_law_of_initial_outputs():
     """G1 and V by Edgeworth's weights, ½ G1:He₂ + ⅛ V:He₄, on a grid, against "start"."""
     net = MLP([3, 24, 24, 1], "tanh", C_b=0.1, C_W=1.5, lambda_b=0.5, lambda_W=1.0)

@@ -97,6 +97,7 @@ NET = network(64, 3)
 DATA = Data(X, Y, T)
 
 
+@pytest.mark.slow
 def test_the_end_and_the_start():
     moments = Training(GradientDescent(0.4), record=[0, 400])
     found = predict_outputs(NET, DATA, moments)
@@ -131,6 +132,7 @@ def test_the_end_and_the_start():
         np.testing.assert_allclose(part, expected, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_regime_is_that_of_the_worst_moment():
     how = Training(GradientDescent(0.4), record=[0, 2])
     net = network(8)
@@ -178,6 +180,7 @@ def test_corrections_that_cancel_are_not_trusted():
     assert "infinite width may be as close" in str(cancelled)
 
 
+@pytest.mark.slow
 def test_small_steps_are_the_flow():
     flow = predict_outputs(NET, DATA, Training(GradientFlow(), time=1.0)).samples
     fine, finer = (

@@ -34,6 +34,7 @@ def test_outputs_are_those_of_the_kernel(how):
     np.testing.assert_allclose(linear.outputs(T), expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_displacement_is_that_of_descent():
     """Seven steps on z(θ) + J·(θ' − θ), written out in parameter space."""
     eta, steps = 0.05, 7

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -84,7 +85,7 @@ def operating_point(
             return point_of(sigma, 0.0, 1.0)
         if excess(0.0, _SMALLEST) > 0.0:
             raise _too_curved(sigma, depth)
-        log_K = brentq(lambda s: excess(0.0, math.exp(s)), math.log(_SMALLEST), 0.0)
+        log_K: Any = brentq(lambda s: excess(0.0, math.exp(s)), math.log(_SMALLEST), 0.0)
         return point_of(sigma, 0.0, math.exp(log_K))
     if excess(0.0, 1.0) <= 0.0:
         return point_of(sigma, 0.0, 1.0)
@@ -92,7 +93,8 @@ def operating_point(
     means = np.linspace(0.0, _FARTHEST, 121)
     for below, above in itertools.pairwise(means):
         if excess(above, 1.0) <= 0.0:
-            return point_of(sigma, brentq(lambda m: excess(m, 1.0), below, above), 1.0)
+            mean: Any = brentq(lambda m: excess(m, 1.0), below, above)
+            return point_of(sigma, mean, 1.0)
     raise _too_curved(sigma, depth)
 
 
