@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from dynagram.advice._initialise import orthogonal
 from dynagram.data import Data
 from dynagram.networks import Model
 from dynagram.networks._mlp import Architecture, Layer
-from dynagram.training._losses import loss_value
+from dynagram.observables._linearisation import linearise
+from dynagram.training._losses import loss_gradient, loss_value
 
 USUAL = ("PyTorch default", "Kaiming", "Xavier", "orthogonal")
 
@@ -45,53 +45,54 @@ def compare_starts(model: Model, data: Data, loss: str, seed: int = 0) -> tuple[
 
     **Returns:** a `Start` for each of `USUAL`, then "advised". Cost: five gradients.
     """
-    network, y = model.network, jnp.asarray(data.y)
-
-    @jax.jit
-    def measured(params: tuple[Layer, ...]) -> tuple[Array, Array, Array]:
-        def objective(p: tuple[Layer, ...]) -> tuple[Array, Array]:
-            z = network.preactivations(p, data.x)
-            spreads = jnp.stack([jnp.var(layer, axis=0).mean() for layer in z[:-1]])
-            return loss_value(loss, z[-1], y), spreads
-
-        (value, spreads), slopes = jax.value_and_grad(objective, has_aux=True)(params)
-        sizes = jnp.stack([jnp.mean(layer.W**2) for layer in slopes])
-        return value, spreads[-1] / spreads[0], sizes[1] / sizes[-2]
-
-    key = jax.random.key(seed)
-    drawn = {name: draw_usual(name, network, key) for name in USUAL}
-    starts = []
-    for name, params in {**drawn, "advised": model.params}.items():
-        value, signal, gradient = (float(number) for number in measured(params))
-        starts.append(Start(name, signal, gradient, value))
-    return tuple(starts)
+    network = model.network
+    drawn = {name: draw_usual(name, network, seed) for name in USUAL}
+    return tuple(
+        _start(name, Model(network, params), data, loss)
+        for name, params in {**drawn, "advised": model.params}.items()
+    )
 
 
-def draw_usual(name: str, network: Architecture, key: Array) -> tuple[Layer, ...]:
+def _start(name: str, model: Model, data: Data, loss: str) -> Start:
+    here = linearise(model, data.x)
+    z = jnp.asarray(here.outputs)
+    y = jnp.asarray(data.y, z.dtype)
+    slopes = here.pull(np.asarray(loss_gradient(loss, z, y)))
+    sizes = [float(np.mean(W**2)) for _, W in slopes]
+    first, last = (float(here.preactivations[i].var(axis=0).mean()) for i in (0, -2))
+    return Start(
+        name, _ratio(last, first), _ratio(sizes[1], sizes[-2]), float(loss_value(loss, z, y))
+    )
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator > 0.0 else math.nan
+
+
+def draw_usual(name: str, network: Architecture, seed: int) -> tuple[Layer, ...]:
     """Weights and biases as torch.nn.init draws them.
 
     **Arguments:**
 
     - `name`: one of `USUAL`.
     - `network`: the architecture.
-    - `key`: a JAX key.
+    - `seed`: of the draw.
 
     **Returns:** one layer (b, W) for each ℓ.
     """
+    rng = np.random.default_rng(seed)
     layers = []
-    for index, layer_key in enumerate(jax.random.split(key, network.depth)):
-        n_in, n_out = network.widths[index], network.widths[index + 1]
-        for_W, for_b = jax.random.split(layer_key)
-        b = jnp.zeros(n_out)
+    for n_in, n_out in itertools.pairwise(network.widths):
+        b = np.zeros(n_out)
         if name == "PyTorch default":
             W, b = (
-                jax.random.uniform(k, shape, minval=-1.0, maxval=1.0) / math.sqrt(n_in)
-                for k, shape in ((for_W, (n_out, n_in)), (for_b, (n_out,)))
+                rng.uniform(-1.0, 1.0, size=shape) / math.sqrt(n_in)
+                for shape in ((n_out, n_in), (n_out,))
             )
         elif name == "orthogonal":
-            W = orthogonal(for_W, n_in, n_out)
+            W = orthogonal(rng, n_in, n_out)
         else:
             variance = 2.0 / n_in if name == "Kaiming" else 2.0 / (n_in + n_out)
-            W = np.sqrt(variance) * jax.random.normal(for_W, (n_out, n_in))
-        layers.append(Layer(b, W))
+            W = math.sqrt(variance) * rng.normal(size=(n_out, n_in))
+        layers.append(Layer(jnp.asarray(b), jnp.asarray(W)))
     return tuple(layers)
