@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -54,7 +55,9 @@ def compare_starts(model: Model, data: Data, loss: str, seed: int = 0) -> tuple[
 
 
 def _start(name: str, model: Model, data: Data, loss: str) -> Start:
-    here = linearise(model, data.x)
+    # In float64: what is left of a signal that dies is far below the rounding of float32.
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params)
+    here = linearise(Model(model.network, params), data.x)
     z = jnp.asarray(here.outputs)
     y = jnp.asarray(data.y, z.dtype)
     slopes = here.pull(np.asarray(loss_gradient(loss, z, y)))
@@ -94,5 +97,5 @@ def draw_usual(name: str, network: Architecture, seed: int) -> tuple[Layer, ...]
         else:
             variance = 2.0 / n_in if name == "Kaiming" else 2.0 / (n_in + n_out)
             W = math.sqrt(variance) * rng.normal(size=(n_out, n_in))
-        layers.append(Layer(jnp.asarray(b), jnp.asarray(W)))
+        layers.append(Layer(b, W))
     return tuple(layers)
