@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +144,7 @@ def advise(
     return Advice(model, rates, layer_point(structure), starts, sentences, is_stand_in)
 
 
-def _structure(network: object, data: Data | None) -> Architecture:
+def _structure(network: Any, data: Data | None) -> Architecture:
     if isinstance(network, Model):
         network = network.network
     if isinstance(network, Architecture):
@@ -164,7 +163,7 @@ def _stand_in(network: Architecture, loss: str, seed: int) -> Data:
     rng = np.random.default_rng(seed)
     inputs, outputs = network.widths[0], network.widths[-1]
     x = rng.normal(size=(_STAND_IN, inputs))
-    labels: Sequence[Any] = rng.integers(max(outputs, 2), size=_STAND_IN)
+    labels = rng.integers(max(outputs, 2), size=_STAND_IN)
     if loss == "cross-entropy":
         if outputs < 2:
             raise InvalidValueError("outputs", outputs, "cross-entropy needs at least two classes")

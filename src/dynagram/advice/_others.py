@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dynagram._precision import float64
 from dynagram.advice._initialise import orthogonal
 from dynagram.data import Data
 from dynagram.networks import Model
@@ -34,6 +35,7 @@ class Start:
     loss: float
 
 
+@float64
 def compare_starts(model: Model, data: Data, loss: str, seed: int = 0) -> tuple[Start, ...]:
     """The usual initialisations of a model's architecture beside the model as it is.
 
@@ -56,7 +58,7 @@ def compare_starts(model: Model, data: Data, loss: str, seed: int = 0) -> tuple[
 
 def _start(name: str, model: Model, data: Data, loss: str) -> Start:
     # In float64: what is left of a signal that dies is far below the rounding of float32.
-    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.params)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), model.params)
     here = linearise(Model(model.network, params), data.x)
     z = jnp.asarray(here.outputs)
     y = jnp.asarray(data.y, z.dtype)
@@ -97,5 +99,5 @@ def draw_usual(name: str, network: Architecture, seed: int) -> tuple[Layer, ...]
         else:
             variance = 2.0 / n_in if name == "Kaiming" else 2.0 / (n_in + n_out)
             W = math.sqrt(variance) * rng.normal(size=(n_out, n_in))
-        layers.append(Layer(b, W))
+        layers.append(Layer(jnp.asarray(b), jnp.asarray(W)))
     return tuple(layers)
