@@ -433,6 +433,34 @@ def ablate(tasks, depth=24, width=64):
             print(f"{name:5} {change:22} {text}", flush=True)
 
 
+def scaling(tasks):
+    """How the advised rates go with width and depth, on digits: powers fitted to four sizes."""
+    from dynagram.advice import advise_rates, initialise
+    from dynagram.data import Data
+    from dynagram.networks._mlp import Architecture
+
+    x, y, _, columns = tasks["digits"]
+    data = Data(np.asarray(x), np.asarray(y))
+    sizes = {"width": [(8, n) for n in (64, 128, 256, 512)],
+             "depth": [(L, 128) for L in (4, 8, 16, 32)]}  # fmt: skip
+    for name, optimizer in itertools.product(("tanh", "relu"), ("sgd", "adam")):
+        for what, shapes in sizes.items():
+            last, middle = [], []
+            for depth, width in shapes:
+                network = Architecture([columns, *[width] * (depth - 1), OUTPUTS], name)
+                model = initialise(network, data.x)
+                rates = advise_rates(model, data, loss="cross-entropy", optimizer=optimizer).layers
+                last.append(rates[-1])
+                middle.append(rates[depth // 2])
+            grid = np.log([shape[what == "width"] for shape in shapes])
+            powers = [np.polyfit(grid, np.log(r), 1)[0] for r in (last, middle)]
+            told = ", ".join(f"{rate:.2g}" for rate in last)
+            print(
+                f"{name} {optimizer:4} {what}: rates of the last layer {told}; "
+                f"power {powers[0]:.2f}, of the middle layer {powers[1]:.2f}"
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -443,12 +471,16 @@ def main():
     parser.add_argument("--read", type=Path, help="summarise a recorded file instead")
     parser.add_argument("--figure", type=Path, help="with --read: also draw it")
     parser.add_argument("--ablate", action="store_true", help="one ingredient changed at a time")
+    parser.add_argument("--scaling", action="store_true", help="rates against width and depth")
     options = parser.parse_args()
     if options.read:
         rows = json.loads(options.read.read_text())
         print(summary(rows))
         if options.figure:
             figure(rows, options.figure)
+        return
+    if options.scaling:
+        scaling(make_tasks())
         return
     if options.ablate:
         ablate(make_tasks())
