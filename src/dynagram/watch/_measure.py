@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dynagram.watch._band import WORDS, Alert, Band, Level
 from dynagram.watch._context import Context
 from dynagram.watch._record import Key, Record
-from dynagram.watch._registry import QUANTITIES, Quantity
+from dynagram.watch._registry import QUANTITIES, TURNS, Quantity
 
 _MOST_FAILURES = 20
 
@@ -27,7 +27,7 @@ def one_line(error: BaseException) -> str:
 def measure_quantities(
     context: Context, names: Sequence[str], turn: int | None
 ) -> tuple[dict[Key, float], dict[Key, Band], list[str]]:
-    """Values, bands and failures; dear quantities for layer number `turn` only, None for all.
+    """Values, bands and failures; of dear quantities those whose turn it is, for None all of them.
 
     A quantity that fails is left out with a line that says why; the others go on.
     """
@@ -54,11 +54,13 @@ def measure_quantities(
 
 
 def _places(quantity: Quantity, layers: int, turn: int | None) -> Sequence[int | None]:
-    if not quantity.of_layer:
-        return [None]
-    if quantity.in_turn and turn is not None:
-        return [turn % layers]
-    return range(layers)
+    """The layers that a quantity is taken of now, [None] for the whole network."""
+    everywhere: Sequence[int | None] = range(layers) if quantity.of_layer else [None]
+    if quantity.turn == 0 or turn is None:
+        return everywhere
+    if turn % TURNS + 1 != quantity.turn:
+        return []
+    return everywhere if not quantity.of_layer else [turn // TURNS % layers]
 
 
 class Guard:

@@ -19,7 +19,8 @@ class Quantity:
     - `plain`: what it is, in words.
     - `function`: computes it; returns the value and a band, or None where it does not exist.
     - `of_layer`: whether there is one for every layer.
-    - `in_turn`: whether it is dear, so that each record takes it for one layer after another.
+    - `turn`: 0 for what every record holds; dear quantities come by turns, those of turn 1, 2 and 3
+        in every third record, and for one layer after another.
     - `outside`: what it means when it leaves its band, in words.
     """
 
@@ -27,7 +28,7 @@ class Quantity:
     plain: str
     function: Callable[..., layer.Reading]
     of_layer: bool = True
-    in_turn: bool = False
+    turn: int = 0
     outside: str = ""
 
 
@@ -35,7 +36,7 @@ _ROWS = (
     Quantity("loss", "loss on the probe", run.loss, False),
     Quantity("rate", "learning rate", run.rate, False),
     Quantity(
-        "top_eigenvalue", "top eigenvalue of the tangent kernel", run.top_eigenvalue, False,
+        "top_eigenvalue", "top eigenvalue of the tangent kernel", run.top_eigenvalue, False, 1,
         outside="steps of this size overshoot along its direction: the loss falls no further "
         "there, or grows; a rate below 2/λ is stable",
     ),
@@ -58,10 +59,10 @@ _ROWS = (
              outside="steps are too large for the balance of layers that the flow conserves"),
     Quantity("gram_explained", "change of the Gram along the push of the loss",
              layer.gram_explained),
-    Quantity("linearity", "held-out linear read-out of the targets", layer.linearity,
-             in_turn=True),
-    Quantity("effective_rank", "effective rank of the weights", layer.rank, in_turn=True),
-    Quantity("tail", "index of the spectral tail", layer.tail, in_turn=True),
+    Quantity("linearity", "held-out linear read-out of the targets", layer.linearity, turn=2),
+    Quantity("effective_rank", "effective rank of the weights", layer.rank, turn=3),
+    Quantity("tail", "index of the spectral tail", layer.tail, turn=3),
 )  # fmt: skip
 
+TURNS = 3
 QUANTITIES: dict[str, Quantity] = {row.name: row for row in _ROWS}

@@ -17,14 +17,20 @@ from dynagram.live._torch_layers import first_tensor, kind_of, unwrapped
 from dynagram.watch._context import KERNEL_SAMPLES
 from dynagram.watch._look import LayerLook, Look, thinned
 from dynagram.watch._measure import one_line
+from dynagram.watch._mixing import first_direction, mixing_signs
+from dynagram.watch._settings import (
+    FEATURE_ROWS,
+    FEWEST,
+    FIRST_ITERATIONS,
+    ITERATIONS,
+    ROWS,
+)
 from dynagram.watch._targets import readable_targets
 from dynagram.watch._torch_quiet import Copy, on_device, quiet, reference_parameter
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-_FEATURE_SAMPLES = 128
 _UPDATE_NUMBERS = 2**22  # of a layer that are copied to see its update
-_FIRST_ITERATIONS, _ITERATIONS = 12, 3  # of the power method, which goes on where it was
 
 
 @dataclass(eq=False)
@@ -58,9 +64,10 @@ class TorchRecorder:
         self._like = reference_parameter(self.module)
         self._arguments, self._options, self._y = _taken_apart(on_device(probe, self._like))
         self._count = _length(self._arguments, self._options)
-        self._samples = min(samples, self._count)
         self._loss = loss
-        self._parts = self._called(weighted_parts(self.module))
+        self._parts, tokens = self._called(weighted_parts(self.module))
+        self._samples = min(samples, self._count, max(FEWEST, ROWS // tokens))
+        self._feature_samples = min(self._count, max(FEWEST, FEATURE_ROWS // tokens))
         self._direction: torch.Tensor | None = None
         self._before: list[torch.Tensor] | None = None
 
@@ -111,7 +118,7 @@ class TorchRecorder:
                 layers,
                 loss=None if loss is None else float(loss.detach()),
                 curvature=curvature,
-                features=self._features if self._has_targets else None,
+                features=self._features() if self._has_targets else None,
             )
 
     @property
@@ -147,8 +154,8 @@ class TorchRecorder:
             for handle in handles:
                 handle.remove()
 
-    def _called(self, parts: list[_Part]) -> list[_Part]:
-        """The same, in the order of their calls; those that are not called come last."""
+    def _called(self, parts: list[_Part]) -> tuple[list[_Part], int]:
+        """The same in the order of their calls, those not called last; and tokens a sample."""
         order: list[int] = []
         handles = [
             part.module.register_forward_hook(lambda *_, n=n: order.append(n))
@@ -156,8 +163,8 @@ class TorchRecorder:
         ]
         try:
             with quiet(self.module), torch.no_grad():
-                copy, arguments, options, _ = self._prepared(min(2, self._count), gradients=False)
-                copy(arguments, options)
+                copy, arguments, options, _ = self._prepared(2, gradients=False)
+                z = first_tensor(copy(arguments, options))
         except Exception as error:  # before training begins the user can mend it
             shapes = [tuple(v.shape) for v in self._arguments] or list(self._options)
             allowed = f"the model does not take it: {one_line(error)}"
@@ -166,7 +173,8 @@ class TorchRecorder:
             for handle in handles:
                 handle.remove()
         first = list(dict.fromkeys(order))
-        return [parts[n] for n in first] + [p for n, p in enumerate(parts) if n not in first]
+        ordered = [parts[n] for n in first] + [p for n, p in enumerate(parts) if n not in first]
+        return ordered, max(1, z.numel() // (2 * z.shape[-1]))
 
     def _loss_of(self, output: Any, z: torch.Tensor, y: Any) -> torch.Tensor | None:
         if self._loss is not None and y is not None:
@@ -181,9 +189,8 @@ class TorchRecorder:
     ) -> list[LayerLook]:
         numbers = [n for n in sorted(calls) for _ in calls[n]]
         signals = [signal for n in sorted(calls) for _, signal in calls[n]]
-        generator = torch.Generator().manual_seed(0)
-        mix = torch.randint(0, 2, z.shape[1:], generator=generator) * 2 - 1
-        f = (z * mix.to(z)).sum() / mix[..., 0].numel() ** 0.5 / z.shape[-1] ** 0.5
+        signs = torch.from_numpy(mixing_signs(tuple(z.shape)))
+        f = (z * signs.to(z)).sum() / signs.numel() ** 0.5
         responses = _slopes(f, signals)
         errors = None if loss is None else _slopes(loss, signals)
         learning = {id(p): p.requires_grad for p in self.module.parameters()}
@@ -219,11 +226,10 @@ class TorchRecorder:
                 pulled = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
                 used = [(leaf, g) for leaf, g in zip(leaves, pulled, strict=True) if g is not None]
                 inputs, graph = [leaf for leaf, _ in used], [g for _, g in used]
-                direction, iterations = self._direction, _ITERATIONS
+                direction, iterations = self._direction, ITERATIONS
                 if direction is None or direction.shape != z.shape:
-                    generator = torch.Generator().manual_seed(0)
-                    direction = torch.randn(z.shape, generator=generator).to(z)
-                    iterations = _FIRST_ITERATIONS
+                    direction = torch.from_numpy(first_direction(tuple(z.shape))).to(z)
+                    iterations = FIRST_ITERATIONS
                 value = 0.0
                 for _ in range(iterations):
                     back = torch.autograd.grad(z, inputs, direction, retain_graph=True)
@@ -242,21 +248,34 @@ class TorchRecorder:
 
         return largest
 
-    def _features(self, index: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """What leaves a layer on more samples than gradients are taken of, and their targets."""
-        part = self._parts[index]
-        samples = min(self._count, _FEATURE_SAMPLES)
-        with quiet(self.module), torch.no_grad():
-            copy, arguments, options, y = self._prepared(samples, gradients=False)
-            with self._captured([part]) as calls:
-                copy(arguments, options)
-        if index not in calls:
-            return None
-        targets = y if y is not None else options["labels"]
-        z = _as_signal(calls[index][0][1], part.kind, samples)
-        if z is None:
-            return None
-        return readable_targets(_real(z).cpu().double().numpy(), targets.cpu().numpy())
+    def _features(self) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
+        """What leaves a layer on more samples than gradients are taken of, and their targets.
+
+        The pass is made when it is first asked for, once for all layers.
+        """
+        samples = self._feature_samples
+        calls: dict[int, list[tuple[Any, Any]]] = {}
+        targets: list[np.ndarray] = []
+
+        def look() -> None:
+            with quiet(self.module), torch.no_grad():
+                copy, arguments, options, y = self._prepared(samples, gradients=False)
+                with self._captured(self._parts) as captured:
+                    copy(arguments, options)
+            calls.update(captured)
+            targets.append((y if y is not None else options["labels"]).cpu().numpy())
+
+        def features(index: int) -> tuple[np.ndarray, np.ndarray] | None:
+            if not targets:
+                look()
+            if index not in calls:
+                return None
+            z = _as_signal(calls[index][0][1], self._parts[index].kind, samples)
+            if z is None:
+                return None
+            return readable_targets(z.cpu().double().numpy(), targets[0])
+
+        return features
 
 
 # --- parts ------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class StepHooks:
             watcher.step += 1
             if watcher.is_due(watcher.step):
                 with same_numbers():  # what is imported on demand may draw
-                    watcher.record(lambda: self._look(optimizer), watcher.step)
+                    watcher.record(lambda: self.look(optimizer), watcher.step)
             elif watcher.step == 1:
                 self._note_first()
         except Exception as error:
@@ -84,8 +84,12 @@ class StepHooks:
         for index, moved in enumerate(self._recorder.updates() or ()):
             self._watcher.memory.updates[index] = float((moved * moved).sum())
 
-    def _look(self, optimizer: Any) -> Look:
+    def look(self, optimizer: Any = None) -> Look:
+        """A look, with what the optimizer says of its steps, where it is known."""
         look = self._recorder.look()
+        optimizer = optimizer or self._leader
+        if optimizer is None:
+            return look
         groups = [
             group
             for group in optimizer.param_groups

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynagram.errors import InvalidTypeError
 from dynagram.watch._randomness import same_numbers
 
 if TYPE_CHECKING:
@@ -31,16 +30,20 @@ def watch(
     samples: int = 32,
     step: int | None = None,
     on_alert: Callable[[Alert], object] | None = None,
+    params: Any = None,
+    rate: Any = None,
+    momentum: float | None = None,
 ) -> Watcher:
     """Record what a model does while it trains, beside what it should do.
 
     A PyTorch module is watched from its optimizer's steps: nothing else in the loop changes, and
-    training is the same bit for bit. The first record is made at once.
+    training is the same bit for bit. In JAX the watcher is called with the parameters after every
+    step, outside `jit`: `watcher(params)`. The first record is made at once.
 
     **Arguments:**
 
     - `model`: a `torch.nn.Module`; compiled and data-parallel ones are looked at in their eager
-        form.
+        form. Or an equinox module of one sample, or a JAX function f(params, x) with `params`.
     - `probe`: a batch that is looked at each time: x, or (x, y), or a mapping of arguments as
         Hugging Face models take. Some tens of samples do.
     - `every`: steps between records.
@@ -57,6 +60,9 @@ def watch(
     - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
         dropped. By default 0, or the last step in `run`.
     - `on_alert`: called with every `Alert`.
+    - `params`: of a JAX function.
+    - `rate`, `momentum`: in JAX, the learning rate, a number or a function of the step, and the
+        momentum if the update rule is plain gradient descent with it.
 
     **Returns:** `Watcher`. Cost of a record: about that of two training steps on the probe, and
     the spectrum of at most 256 rows of one layer.
@@ -84,8 +90,10 @@ def watch(
         names = check_settings(every, samples, quantities)
         check_settings(every, draws, None)
         if _framework(model) != "torch":
-            allowed = "expected a torch.nn.Module"
-            raise InvalidTypeError("model", type(model).__name__, allowed)
+            return _watch_jax(
+                model, params, probe, loss, samples, rate, momentum,
+                (every, names, run, sinks, on_alert, step),
+            )  # fmt: skip
         from dynagram.watch._torch_recorder import TorchRecorder
         from dynagram.watch._torch_watch import StepHooks
 
@@ -96,10 +104,34 @@ def watch(
             from dynagram.watch._torch_redrawn import redrawn_bands
 
             watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
+        hooks = StepHooks(watcher, recorder, optimizer)
         if watcher.last is None:
-            watcher.record(recorder.look, watcher.step)
-        StepHooks(watcher, recorder, optimizer)
+            watcher.record(hooks.look, watcher.step)
         return watcher
+
+
+def _watch_jax(
+    model: Any,
+    params: Any,
+    probe: Any,
+    loss: Callable[..., Any] | None,
+    samples: int,
+    rate: Any,
+    momentum: float | None,
+    settings: tuple[Any, ...],
+) -> Watcher:
+    from dynagram.watch._jax_recorder import JaxRecorder
+    from dynagram.watch._jax_watch import Steps, as_function
+
+    function, arrays = as_function(model, params)
+    recorder = JaxRecorder(function, arrays, probe, loss, samples)
+    every, names, run, sinks, on_alert, step = settings
+    watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
+    steps = Steps(watcher, recorder, arrays, rate, momentum)
+    if watcher.last is None:
+        watcher.record(lambda: steps.look(arrays), watcher.step)
+    watcher.takes_params(steps)
+    return watcher
 
 
 def begin(

@@ -83,6 +83,7 @@ class Watcher:
         self._recorded: int | None = None  # the step of the last record
         self._began = time.perf_counter()
         self._closers: list[Callable[[], object]] = []
+        self._see: Callable[[Any], object] | None = None
         for sink in sinks:
             sink.begin(self.layers, self._quantities)
 
@@ -157,6 +158,17 @@ class Watcher:
         if line not in self.failures:
             self.failures.append(line)
             LOG.warning("not recorded: %s", line)
+
+    def __call__(self, params: Any) -> None:
+        """In JAX: a step is done, and these are the parameters."""
+        if self._see is None:
+            allowed = "a PyTorch model is watched by the steps of its optimizer: leave the call out"
+            raise InvalidValueError("params", type(params).__name__, allowed)
+        self._see(params)
+
+    def takes_params(self, see: Callable[[Any], object]) -> None:
+        """Let `see` have what the watcher is called with."""
+        self._see = see
 
     def on_close(self, closer: Callable[[], object]) -> None:
         """Call `closer` when the watch ends."""
