@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dynagram.ensembles._simulate import simulate as simulate
     from dynagram.ensembles._train import train as train
     from dynagram.errors import DynagramError as DynagramError
+    from dynagram.live._check import check as check
     from dynagram.networks import MLP as MLP
     from dynagram.networks import Model as Model
     from dynagram.networks import load_weights as load_weights
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "activation",
     "advise",
+    "check",
     "compare",
     "critical_points",
     "forecast",
@@ -81,6 +83,7 @@ __getattr__, __dir__ = load_on_demand(
         "TwoStep": "training",
         "activation": "activations",
         "advise": "theory._advice",
+        "check": "live._check",
         "compare": "results",
         "critical_points": "theory.criticality",
         "forecast": "theory.saddle._forecast",

@@ -112,6 +112,35 @@ class Model(eqx.Module):
             layers.append(Layer(b, np.ascontiguousarray(W, dtype)))  # pyright: ignore[reportArgumentType]
         return cls(network, tuple(layers), tuple(names), tuple(notes))
 
+    @classmethod
+    def of(cls, model: Any, x: Any = None, *, params: Any = None) -> Model:
+        """A live model of PyTorch, JAX or equinox as one of ours, found by tracing it.
+
+        What is read is verified: the result gives the outputs of the model, or the model is refused
+        in one line that says why. Weights used twice, norms with trained gains, batch norms, max
+        pooling and biases in attention are refused; `dynagram.check` measures those all the same.
+
+        **Arguments:**
+
+        - `model`: a `torch.nn.Module`, a function of (params, x) in JAX, or an equinox module.
+        - `x`: a batch as the model takes it; not needed where the first layer of a PyTorch module
+            is linear or an embedding.
+        - `params`: the parameters of a JAX function; in flax,
+            `Model.of(module.apply, x, params=variables)`.
+
+        **Returns:** a `Model` in float64: of an `Architecture` where it is an MLP, with or without
+        skips, else of a `Chain`.
+
+        >>> import jax.numpy as jnp
+        >>> params = {"first": np.ones((2, 3)), "last": np.ones((3, 1))}
+        >>> net = lambda p, x: jnp.tanh(x @ p["first"]) @ p["last"]
+        >>> Model.of(net, np.random.default_rng(0).normal(size=(5, 2)), params=params).network
+        Architecture((2, 3, 1), 'tanh', lambda_b=0.0, lambda_W=[2.0, 3.0])
+        """
+        from dynagram.live._models import model_of
+
+        return model_of(model, x, params=params)
+
     @own_precision
     def __call__(self, x: ArrayLike) -> Float[Array, "samples n_L"]:
         """The outputs z^(L), (N, n_L), for the samples in the rows of `x` (N, n_0)."""

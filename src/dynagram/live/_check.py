@@ -1,0 +1,287 @@
+"""`check`: is this network initialised and scaled as its user thinks?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynagram.errors import InvalidValueError
+from dynagram.live._bands import band_of_draws, family_threshold
+from dynagram.live._causes import Cause, WeightReading, explain_weights
+from dynagram.live._cropping import crop
+from dynagram.live._drift import find_drift
+from dynagram.live._expectation import DRAWS, expect_stages
+from dynagram.live._live import Live, batch_of, read_live
+from dynagram.live._recipes import (
+    RECIPES,
+    as_chain,
+    declared_network,
+    name_recipe,
+    pooled_network,
+)
+from dynagram.live._recognition import Recognised
+from dynagram.live._redraw import redrawn
+from dynagram.live._result import Check, LayerReading
+from dynagram.live._scaling import fit_scaling
+from dynagram.live._stages import NUMBERS, measure_stages
+from dynagram.live._structure import compare_structures, find_copies, find_dead_units
+from dynagram.live._walk import Matrix, matrices_of
+from dynagram.networks import Chain
+from dynagram.theory.chain import Birth, judge_birth
+from dynagram.theory.chain._scalings import count_layers
+
+_FEWEST = 16
+
+
+def check(
+    model: Any,
+    data: Any,
+    *,
+    expected: Any = None,
+    params: Any = None,
+    factory: Callable[..., Any] | None = None,
+    scheme: str | None = None,
+    sizes: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Check:
+    """Hold a model, before training, against what it should be, layer by layer.
+
+    Where the model is a network of ours, the expected values and bands are those of theory at
+    order 1/n; what theory does not give is taken from networks drawn anew. Where it is not, all of
+    it is measured and held against the same model drawn anew.
+
+    **Arguments:**
+
+    - `model`: a `torch.nn.Module`, a JAX function of (params, x), an equinox module or a `Model`.
+    - `data`: a batch of inputs: an array, a tensor, a `Data` or a tuple of arguments.
+    - `expected`: how the model is meant to be drawn: a recipe (kaiming, xavier, lecun, pytorch,
+        gpt2, normal-0.02), the config.json of a model (path or contents) or a network of ours. By
+        default the variances that its weights have, one for all matrices of the same role.
+    - `params`: the parameters of a JAX function.
+    - `factory`: a function that makes the model anew; by default its weights are drawn again with
+        the variances they have. Used where there is no theory, and for `scheme`.
+    - `scheme`: "sp", "ntk", "mup" or "depth-mup": `factory` is called with `width=` (or `depth=`)
+        at three sizes, and powers of the size are compared with those of the scheme.
+    - `sizes`: these widths or depths; by default 64, 128, 256 or 4, 8, 16.
+    - `seed`: of drawn networks.
+
+    **Returns:** `Check`. Cost: a few passes; theory and a hundred small networks take seconds.
+
+    >>> from dynagram.networks import MLP
+    >>> net = MLP([8, 64, 64, 64, 1], "relu", C_b=0.0, C_W=2.0)
+    >>> x = np.random.default_rng(0).normal(size=(32, 8))
+    >>> check(net.init(seed=0), x, expected="kaiming").is_fine
+    True
+    >>> check(net.init(seed=0), x, expected="lecun").causes[0].message.partition(":")[0]
+    'doubled init'
+    """
+    batch = batch_of(data)
+    live = read_live(model, batch, params=params)
+    causes, shares = find_dead_units(live.graph)
+    notes = _notes(live)
+    notes += [f"{100 * s:.0f} % of the units behind {name} are 0 on the whole batch"
+              for name, s in shares.items() if 0.3 < s <= 0.6]  # fmt: skip
+    if live.recognised is None:
+        if expected is not None:
+            allowed = f"only a model that can be read may be compared with it: {live.reason}"
+            raise InvalidValueError("expected", expected, allowed)
+        made = _measured_only(live, factory, batch, seed, causes, notes)
+    else:
+        made = _with_theory(live, live.recognised, expected, seed, causes, notes)
+    if scheme is None:
+        return made
+    if factory is None:
+        raise InvalidValueError("factory", None, "needed with scheme: it makes the model at a size")
+    table = fit_scaling(factory, batch, scheme, sizes)
+    return replace(made, scaling=table, causes=(*made.causes, *table.causes()))
+
+
+def _notes(live: Live) -> list[str]:
+    notes = []
+    if live.unused:
+        more = f" and {len(live.unused) - 4} more" if len(live.unused) > 4 else ""
+        notes.append(f"the output does not depend on {', '.join(live.unused[:4])}{more}")
+    for group in live.shared:
+        notes.append(f"{' and '.join(group)} are one parameter")
+    if live.recognised is not None:
+        notes += live.recognised.notes
+    else:
+        notes.append(f"measured only, no theory of ours applies: {live.reason}")
+    return notes
+
+
+# --- with theory ------------------------------------------------------------------------------
+
+
+def _with_theory(
+    live: Live, read: Recognised, expected: Any, seed: int, causes: list[Cause], notes: list[str]
+) -> Check:
+    weights = {(w.block, *w.place): w for w in read.weights}
+    errors = {place: _error(weight.values) for place, weight in weights.items()}
+    own = read.network
+    if expected is None:
+        meant = pooled_network(own, lambda m: errors.get(m.place, 1.0))
+        recipe = name_recipe(own)
+        if recipe is not None:
+            notes.append(f"all matrices are drawn as by {recipe}")
+    else:
+        if not (isinstance(expected, str) and expected in RECIPES):
+            causes = [*causes, *compare_structures(own, as_chain(expected, own))]
+        meant = declared_network(own, expected)
+        recipe = name_recipe(own)
+        if recipe is not None and recipe != expected:
+            notes.append(f"all matrices are drawn as by {recipe}")
+    readings = _weight_readings(meant, own, read, errors)
+    network, params, rows = crop(read)
+    wanted = Chain(meant.blocks, network.inputs)
+    bands, birth, reason = expect_stages(wanted, rows, seed)
+    if birth is None and reason:
+        notes.append(f"bands are those of networks drawn anew: {reason}")
+    measured = measure_stages(network, params, rows)
+    names, listed = _stage_names(read), []
+    stages: list[tuple[int, LayerReading]] = []
+    for number in range(len(network.blocks)):
+        if number not in names:
+            continue
+        for quantity in NUMBERS:
+            value = float(measured.numbers[quantity][number])
+            if np.isfinite(value):
+                band = bands.get((number, quantity))
+                stages.append((number, LayerReading.of(names[number], quantity, value, band)))
+        listed += [r for n, r in stages if n == number]
+        listed += [_of_weight(names[number], r) for r in readings if r.matrix.place[0] == number]
+    checks = [r for r in listed if r.z is not None]
+    threshold = family_threshold(len(checks))
+    branches = count_layers(own)[1]
+    causes = [*causes, *find_copies(read.weights),
+              *explain_weights(readings, branches, threshold)]  # fmt: skip
+    causes += find_drift(own, birth, expected is not None, notes)
+    if not causes:
+        causes += _of_signals(listed, threshold, birth, stages)
+    return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
+
+
+def _error(values: np.ndarray) -> float:
+    """The relative standard deviation of a mean square between draws of this distribution."""
+    square = np.square(np.asarray(values, dtype=np.float64))
+    mean = float(square.mean())
+    if mean == 0.0:
+        return (2.0 / square.size) ** 0.5
+    return max(float(square.std()) / mean, 0.5) / square.size**0.5
+
+
+def _weight_readings(
+    meant: Chain, own: Chain, read: Recognised, errors: Mapping[Any, float]
+) -> list[WeightReading]:
+    wanted = {matrix.place: matrix for matrix in matrices_of(meant)}
+    names = {(w.block, *w.place): w for w in read.weights}
+    several = [w.name for w in read.weights]
+    readings = []
+    for matrix in matrices_of(own):
+        if matrix.place not in wanted or matrix.place not in names:
+            continue
+        weight = names[matrix.place]
+        name = f"{weight.name} ({weight.letter})" if several.count(weight.name) > 1 else weight.name
+        measured = float(np.mean(np.square(weight.values)))
+        readings.append(WeightReading(name, wanted[matrix.place], measured, errors[matrix.place]))
+    return readings
+
+
+def _of_weight(layer: str, reading: WeightReading) -> LayerReading:
+    matrix: Matrix = reading.matrix
+    quantity = "weights" if reading.matrix.is_weight else "biases"
+    spread = 1.96 * reading.error * matrix.variance
+    return LayerReading(
+        layer, quantity, reading.measured, matrix.variance, matrix.variance - spread,
+        matrix.variance + spread, reading.z if matrix.variance > 0 or reading.measured > 0 else 0.0,
+        "declared",
+    )  # fmt: skip
+
+
+def _stage_names(read: Recognised) -> dict[int, str]:
+    """The common beginning of the names of the parameters of every block with weights."""
+    names: dict[int, list[str]] = {}
+    for weight in read.weights:
+        names.setdefault(weight.block, []).append(weight.name.rpartition(".")[0] or weight.name)
+    made: dict[int, str] = {}
+    for number, members in names.items():
+        unique = list(dict.fromkeys(members))
+        label = unique[0] if len(unique) == 1 else _common(unique)
+        made[number] = label if label not in made.values() else f"{label} [{number}]"
+    return made
+
+
+def _common(names: list[str]) -> str:
+    parts = [name.split(".") for name in names]
+    shared = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    ends = [".".join(part[len(shared) :]) for part in parts]
+    inside = "+".join(end for end in ends if end)
+    return ".".join([*shared, inside]) if inside else ".".join(shared)
+
+
+def _of_signals(
+    readings: list[LayerReading], threshold: float, birth: Birth | None,
+    stages: list[tuple[int, LayerReading]],
+) -> list[Cause]:  # fmt: skip
+    """Signals outside their bands though every weight has its variance."""
+    outside = [r for r in readings if r.z is not None and abs(r.z) > threshold
+               and r.quantity not in ("weights", "biases")]  # fmt: skip
+    if not outside:
+        return []
+    if birth is not None:
+        squares = {n: r.measured for n, r in stages if r.quantity == NUMBERS[0]}
+        judged = judge_birth(birth, squares, threshold=threshold)
+        if judged.messages:
+            return [Cause("signal outside", message) for message in judged.messages]
+    first = outside[0]
+    expected = "" if first.expected is None else f"{first.expected:.3g} expected"
+    return [
+        Cause(
+            "signal outside",
+            f"signal outside: {first.layer} is the first, its {first.quantity} is "
+            f"{first.measured:.3g}, {expected}: its weights have their variance and are not "
+            "independent of each other",
+        )
+    ]
+
+
+# --- measured only ----------------------------------------------------------------------------
+
+
+def _measured_only(
+    live: Live, factory: Any, batch: Any, seed: int, causes: list[Cause], notes: list[str]
+) -> Check:
+    measured = live.measure(None)
+    rng = np.random.default_rng(seed)
+    draws: list[list[Any]] = []
+    for _ in range(DRAWS):
+        if factory is None:
+            draws.append(live.measure(redrawn(live.parameters, rng)))
+        else:
+            draws.append(read_live(factory(), batch).measure(None))
+    readings = []
+    for number, layer in enumerate(measured):
+        for quantity, value in layer.numbers.items():
+            if not np.isfinite(value):
+                continue
+            values = np.array([draw[number].numbers[quantity] for draw in draws])
+            few = layer.channels < _FEWEST and quantity in NUMBERS[:2]
+            usual = float(np.mean(np.abs(values)))
+            constant = np.std(values) <= 1e-5 * usual
+            band = None
+            if not few and not constant:
+                band = band_of_draws(values, signed=quantity == NUMBERS[1])
+            readings.append(LayerReading.of(layer.name, quantity, value, band))
+    checks = [r for r in readings if r.z is not None]
+    threshold = family_threshold(len(checks))
+    if not causes:
+        causes = _of_signals(readings, threshold, None, [])
+    names = tuple(live.parameters)
+    return Check(tuple(readings), tuple(causes), threshold, "", names, tuple(notes))

@@ -1,0 +1,50 @@
+"""A part of a batch that bands can be worked out for: few samples, few positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dynagram.live._recognition import Recognised
+from dynagram.networks import Chain
+from dynagram.networks.blocks import Conv, Embedding, Flatten, Select
+from dynagram.networks.blocks._composite import every_block
+
+_MOST_INDICES = 8  # samples times tokens
+_MOST_PIXELS = 64
+
+
+def crop(read: Recognised) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
+    """The network on fewer samples and positions, with its parameters and the rows of inputs.
+
+    Convolutions keep up to 64 positions, sequences as many as make 8 with two samples or less;
+    where a matrix reads all positions, all stay.
+    """
+    network, params, rows = read.network, read.params, read.rows
+    shape = network.in_shape
+    listed = every_block(network.blocks)
+    mixes = any(isinstance(b, Flatten) or (isinstance(b, Select) and b.position > 0)
+                for b in listed)  # fmt: skip
+    if shape.positions == 1 or mixes:
+        return network, params, rows[:2]
+    is_image = any(isinstance(block, Conv) for block in listed)
+    if is_image:
+        side = round(_MOST_PIXELS ** (1 / len(shape.grid)))
+        grid = tuple(min(length, side) for length in shape.grid)
+        samples = 2
+    else:
+        samples = 1 if len(rows) == 1 or shape.positions > 3 else 2
+        grid = (min(shape.positions, _MOST_INDICES // samples),)
+        if len(shape.grid) != 1:
+            return network, params, rows[:1]
+    signal = rows[:samples].reshape(-1, *shape.grid, shape.channels)
+    window = (slice(None), *(slice(0, length) for length in grid))
+    cut = signal[window].reshape(len(signal), -1)
+    if isinstance(network.blocks[0], Embedding) and "position" in params[0]:
+        first = {**params[0], "position": params[0]["position"][: grid[0]]}
+        params = (first, *params[1:])
+    try:
+        return Chain(network.blocks, (*grid, shape.channels)), params, cut
+    except ValueError:  # a stride or a window that does not fit any more
+        return network, read.params, rows[:samples]

@@ -1,0 +1,107 @@
+"""A live model of any framework, read: as a network of ours where it is one, and as layers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
+from dynagram.live._graph import Graph
+from dynagram.live._layers import LayerNumbers
+from dynagram.live._recognition import Recognised, recognise
+from dynagram.live._rows import UnreadableError
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Live:
+    """A model of a user's on a batch.
+
+    **Arguments:**
+
+    - `graph`: the operations of one pass.
+    - `parameters`: by name, float64.
+    - `recognised`: the network of ours that it is; None where it is none.
+    - `reason`, `unread`: why not, and the parameters at that place.
+    - `unused`, `shared`: parameters on which the output does not depend, and groups of names that
+        are one parameter.
+    - `measure`: the numbers of its layers, with its own parameters or with others.
+    """
+
+    graph: Graph
+    parameters: Arrays
+    recognised: Recognised | None
+    reason: str
+    unread: tuple[str, ...]
+    unused: tuple[str, ...]
+    shared: tuple[tuple[str, ...], ...]
+    measure: Callable[[Arrays | None], list[LayerNumbers]]
+
+
+def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
+    """Trace a model on a batch and read it.
+
+    **Arguments:**
+
+    - `model`: a `torch.nn.Module`; a function of (params, x) in JAX with `params`; a callable
+        pytree such as an equinox module, for one sample or for a batch; or a `Model`.
+    - `x`: a batch as the model takes it.
+    - `params`: parameters of a JAX function, any pytree.
+
+    **Returns:** `Live`.
+    """
+    if is_torch(model):
+        from dynagram.live._torch_layers import shared_parameters, unwrapped
+        from dynagram.live._torch_probe import measure_torch
+        from dynagram.live._torch_trace import trace_torch
+
+        _check_finite({n: p.detach().cpu().double().numpy() for n, p in model.named_parameters()})
+        graph, parameters = trace_torch(model, x)
+        shared = shared_parameters(unwrapped(model))
+        measure = lambda values: measure_torch(model, x, values)  # noqa: E731
+    else:
+        from dynagram.live._jax_trace import measure_jax, trace_jax
+
+        graph, parameters = trace_jax(model, x, params)
+        shared = ()
+        measure = lambda values: measure_jax(graph, model, x, params, values)  # noqa: E731
+    _check_finite(parameters)
+    used = graph.used()
+    unused = tuple(name for name in parameters if name not in used)
+    recognised, reason, unread = None, "", ()
+    try:
+        recognised = recognise(graph)
+    except UnreadableError as error:
+        reason, unread = error.reason, error.parameters
+    return Live(graph, parameters, recognised, reason, unread, unused, shared, measure)
+
+
+def is_torch(model: Any) -> bool:
+    """Whether it is a PyTorch module; PyTorch is not imported to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _check_finite(parameters: Arrays) -> None:
+    for name, values in parameters.items():
+        if not np.all(np.isfinite(values)):
+            raise NonFiniteError(f"{name} is not finite: nothing can be said about this model")
+
+
+def batch_of(data: Any) -> Any:
+    """The inputs of what a user passes: a `Data`, an array, a tensor or a tuple of arguments."""
+    from dynagram.data import Data
+
+    batch = data.x if isinstance(data, Data) else data
+    if batch is None or isinstance(batch, str | bytes | int | float):
+        allowed = "expected a batch: an array, a tensor, a Data or a tuple of arguments"
+        raise InvalidTypeError("data", type(data).__name__, allowed)
+    shape = getattr(batch, "shape", None)
+    if shape is not None and (len(shape) < 2 or 0 in shape):
+        raise InvalidValueError("shape of data", tuple(shape), "expected samples first, not empty")
+    return batch

@@ -1,0 +1,128 @@
+"""Which of our blocks without weights turns one array into another: decided by the numbers."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from dynagram._precision import float64
+from dynagram.activations import Activation, activation
+from dynagram.live._layouts import LiveSignal, alike
+from dynagram.networks.blocks import Activate, AveragePool, LayerNorm, RMSNorm, Select
+from dynagram.networks.blocks._block import Block, Shape
+
+_NAMES = (
+    "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "elu", "selu", "softplus", "mish",
+    "softsign", "hardtanh", "relu2", "sin", "erf", "abs",
+)  # fmt: skip
+_EPSILONS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+_SAMPLE = 512
+
+
+@functools.cache
+def _known() -> tuple[Activation, ...]:
+    known = []
+    for name in _NAMES:
+        try:
+            known.append(activation(name))
+        except ValueError:
+            continue
+    return tuple(known)
+
+
+def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None:
+    """The activation that made `after` of `before`, entry by entry; None where none did.
+
+    >>> z = np.linspace(-2, 2, 41)
+    >>> match_activation(z, np.tanh(z)).name, match_activation(z, z**3)
+    ('tanh', None)
+    """
+    if before.shape != after.shape or before.size < 2:
+        return None
+    order = np.argsort(before.ravel())
+    chosen = order[np.linspace(0, order.size - 1, _SAMPLE).astype(int)]
+    x, y = before.ravel()[chosen], after.ravel()[chosen]
+    values = [(sigma, _values(sigma, x)) for sigma in _known()]
+    for tolerance in (1e-12, 1e-7):  # a small signal hardly tells functions apart
+        fitting = [sigma for sigma, made in values if alike(made, y, tolerance)]
+        if fitting:
+            return fitting[0] if len(fitting) == 1 else None
+    return _leaky(x, y)
+
+
+@float64
+def _values(sigma: Activation, x: np.ndarray) -> np.ndarray:
+    import jax.numpy as jnp
+
+    return np.asarray(sigma(jnp.asarray(x)))
+
+
+def _leaky(x: np.ndarray, y: np.ndarray) -> Activation | None:
+    below, above = x < 0, x > 0
+    if not np.any(below) or not np.any(above) or not alike(y[above], x[above]):
+        return None
+    slope = round(float(np.mean(y[below] / x[below])), 10)
+    if not 0.0 < slope < 1.0 or not alike(y[below], slope * x[below]):
+        return None
+    return activation(f"leaky_relu({slope!r})")
+
+
+def match_block(
+    signal: LiveSignal, before: np.ndarray, after: np.ndarray
+) -> tuple[Block, LiveSignal] | None:
+    """The block without weights that makes the array `after` of `before`, and its signal."""
+    sigma = match_activation(before, after)
+    if sigma is not None:
+        made = signal.after(after)
+        return None if made is None else (Activate(sigma), made)
+    normed = _match_norm(signal, after)
+    if normed is not None:
+        return normed
+    return _match_pool(signal, after)
+
+
+def _match_norm(signal: LiveSignal, after: np.ndarray) -> tuple[Block, LiveSignal] | None:
+    made = signal.after(after)
+    if made is None or made.values.shape != signal.values.shape:
+        return None
+    for kind in (LayerNorm, RMSNorm):
+        for epsilon in _EPSILONS:
+            if alike(made.values, _normed(kind, epsilon, signal.values)):
+                return kind(epsilon), made
+    return None
+
+
+def _normed(kind: Any, epsilon: float, x: np.ndarray) -> np.ndarray:
+    if kind is LayerNorm:
+        x = x - x.mean(axis=-1, keepdims=True)
+    square = np.mean(x**2, axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return x / np.sqrt(square + epsilon)
+
+
+def _match_pool(signal: LiveSignal, after: np.ndarray) -> tuple[Block, LiveSignal] | None:
+    samples, positions, channels = signal.values.shape
+    if positions == 1:
+        return None
+    shape = Shape(signal.grid, channels)
+    if after.size == samples * channels:
+        values = after.reshape(samples, 1, channels)
+        candidates: list[Block] = [AveragePool(), Select(-1), Select(0)]
+        candidates += [Select(i) for i in range(1, positions - 1)]
+        for block in candidates:
+            if alike(np.einsum("op,spc->soc", block.mixing(shape), signal.values), values):  # pyright: ignore[reportAttributeAccessIssue]
+                return block, LiveSignal(values, (), "last")
+        return None
+    if signal.layout != "first" or after.shape[:2] != (samples, channels):
+        return None
+    grid = after.shape[2:]
+    size = signal.grid[0] // max(grid[0], 1) if len(grid) == len(signal.grid) else 0
+    if size < 2 or any(g != size * new for g, new in zip(signal.grid, grid, strict=True)):
+        return None
+    block = AveragePool(size)
+    values = after.reshape(samples, channels, -1).transpose(0, 2, 1)
+    if alike(np.einsum("op,spc->soc", block.mixing(shape), signal.values), values):
+        return block, LiveSignal(values, grid, "first")
+    return None

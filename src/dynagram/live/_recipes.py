@@ -1,0 +1,153 @@
+"""Known ways to draw weights, by name, and the way in which given weights were drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.live._walk import Matrix, matrices_of, with_variances
+from dynagram.networks import MLP, Chain, load_config, load_network
+from dynagram.networks._files import is_config
+from dynagram.networks.blocks import Activate, Dense, Residual
+from dynagram.theory.chain._scalings import count_layers
+
+_STD = 0.02
+RECIPES: dict[str, Callable[[Matrix, int], float]] = {
+    "kaiming": lambda m, _: 2.0 / m.fan_in,
+    "xavier": lambda m, _: 2.0 / (m.fan_in + m.fan_out),
+    "lecun": lambda m, _: 1.0 / m.fan_in,
+    "pytorch": lambda m, _: 1.0 / (3.0 * m.fan_in),
+    "gpt2": lambda m, branches: _STD**2 / (branches if m.is_branch_end else 1),
+    "normal-0.02": lambda _, __: _STD**2,
+}
+_OF_TABLES = ("gpt2", "normal-0.02")  # that say how embeddings are drawn
+
+
+def declared_network(network: Chain, expected: Any) -> Chain:
+    """The structure that was read, with the variances that are declared for it.
+
+    `expected` is the name of a recipe, a network of blocks or an MLP, or the config.json of a
+    model, as path or mapping.
+    """
+    if isinstance(expected, str) and expected in RECIPES:
+        return _of_recipe(network, expected)
+    return _aligned(network, as_chain(expected, network))
+
+
+def as_chain(expected: Any, like: Chain) -> Chain:
+    """What is declared as a network of blocks."""
+    if isinstance(expected, Chain):
+        return expected
+    if isinstance(expected, MLP):
+        if any(expected.skip):
+            raise InvalidValueError("expected", expected, "MLPs with skips: pass a Chain")
+        return _of_mlp(expected)
+    positions = like.in_shape.positions
+    if isinstance(expected, Mapping):
+        return load_config(expected, positions=positions)
+    if not isinstance(expected, str | Path):
+        allowed = "expected a Network, a config.json or the name of a recipe"
+        raise InvalidTypeError("expected", type(expected).__name__, allowed)
+    if not Path(expected).exists():
+        allowed = f"no such file; recipes are {', '.join(RECIPES)}"
+        raise InvalidValueError("expected", str(expected), allowed)
+    if is_config(expected, "expected"):
+        return load_config(expected, positions=positions)
+    return as_chain(load_network(expected, name="expected"), like)
+
+
+def _of_mlp(mlp: MLP) -> Chain:
+    blocks: list[Any] = []
+    for width, C_b, C_W in zip(mlp.widths[1:], mlp.C_b, mlp.C_W, strict=True):
+        blocks += [Dense(width, C_W=C_W, C_b=C_b), Activate(mlp.activation)]
+    return Chain(blocks[:-1], mlp.widths[0])
+
+
+def _of_recipe(network: Chain, name: str) -> Chain:
+    branches = count_layers(network)[1]
+
+    def variance(matrix: Matrix) -> float:
+        if matrix.key == "b":
+            return 0.0 if name in _OF_TABLES else matrix.variance
+        if matrix.key in ("token", "position") and name not in _OF_TABLES:
+            return matrix.variance
+        return RECIPES[name](matrix, max(branches, 1))
+
+    return with_variances(network, variance)
+
+
+def _aligned(network: Chain, expected: Chain) -> Chain:
+    """Variances matrix by matrix, in order: the readout of the network may be wider."""
+    found, wanted = ([m for m in matrices_of(net) if m.is_weight] for net in (network, expected))
+    fits = len(found) == len(wanted) and all(
+        a.key == b.key and a.fan_in == b.fan_in for a, b in zip(found, wanted, strict=True)
+    )
+    if not fits:
+        allowed = (
+            f"has {len(wanted)} matrices, the model {len(found)}, or others: declare a network "
+            "with the same layers"
+        )
+        raise InvalidValueError("expected", str(expected), allowed)
+    by_place = {a.place: b.variance for a, b in zip(found, wanted, strict=True)}
+    biases = {m.place[:-1]: m.variance for m in matrices_of(expected) if not m.is_weight}
+    partner = {a.place[:-1]: b.place[:-1] for a, b in zip(found, wanted, strict=True)}
+
+    def variance(matrix: Matrix) -> float:
+        if matrix.is_weight:
+            return by_place[matrix.place]
+        return biases.get(partner.get(matrix.place[:-1], ()), 0.0)
+
+    made = with_variances(network, variance)
+    strengths = [b.strength for b in expected.blocks if isinstance(b, Residual)]
+    places = [i for i, b in enumerate(made.blocks) if isinstance(b, Residual)]
+    if len(strengths) != len(places):
+        return made
+    from dataclasses import replace
+
+    blocks = list(made.blocks)
+    for place, strength in zip(places, strengths, strict=True):
+        blocks[place] = replace(blocks[place], strength=strength)
+    return Chain(blocks, made.inputs)
+
+
+def pooled_network(network: Chain, error: Callable[[Matrix], float]) -> Chain:
+    """The structure that was read, with one variance for all matrices of a role.
+
+    A role whose matrices agree but for a third of them has the median of C_W; others keep their
+    own. `error` is the relative sampling error of a matrix's variance.
+    """
+    roles: dict[str, list[Matrix]] = {}
+    for matrix in matrices_of(network):
+        roles.setdefault(matrix.role, []).append(matrix)
+    common: dict[str, float] = {}
+    for role, members in roles.items():
+        sizes = np.array([m.variance * m.fan_in for m in members])
+        middle = float(np.median(sizes))
+        if len(members) < 3 or middle <= 0.0:
+            continue
+        close = [abs(size / middle - 1.0) < max(6.0 * error(m), 0.1)
+                 for size, m in zip(sizes, members, strict=True)]  # fmt: skip
+        if np.mean(close) > 2.0 / 3.0:
+            common[role] = float(np.mean(sizes[np.array(close)]))
+
+    def variance(matrix: Matrix) -> float:
+        if matrix.role in common and matrix.key != "b":
+            return common[matrix.role] / matrix.fan_in
+        return matrix.variance
+
+    return with_variances(network, variance)
+
+
+def name_recipe(network: Chain) -> str | None:
+    """The recipe that all matrices were drawn by, to a tenth of their variance; None for none."""
+    for name in RECIPES:
+        meant = {m.place: m.variance for m in matrices_of(_of_recipe(network, name))}
+        weights = [m for m in matrices_of(network) if m.is_weight and m.key not in
+                   ("token", "position")]  # fmt: skip
+        if all(abs(m.variance / meant[m.place] - 1.0) < 0.1 for m in weights if meant[m.place]):
+            return name
+    return None

@@ -1,0 +1,214 @@
+"""Exponents in width or depth of a model that is made at three sizes, beside those of a scheme.
+
+Mean squares of weights, of the output and of what a step of training changes go as powers of the
+width n or the depth L. Standard parametrisation, the NTK one, muP and depth-muP differ in these
+powers; weights are taken with the factors in front of them, so that only what is computed counts.
+
+quantity                      sp     ntk    mup    depth-mup (in L)
+variance of hidden weights    −1     −1     −1     0
+variance of the readout       −1     −1     −2     0
+square of the outputs          0      0     −1     0
+what a branch adds             –      –      –     −1
+growth of the stream           –      –      –     0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.live._causes import Cause
+from dynagram.live._live import read_live
+from dynagram.live._recognition import Recognised
+from dynagram.live._stages import measure_stages
+from dynagram.live._walk import matrices_of
+from dynagram.networks.blocks import Residual
+from dynagram.results._table import Grid
+
+HIDDEN, READOUT, OUTPUTS = "variance of hidden weights", "variance of the readout", "outputs²"
+BRANCH, GROWTH = "what a branch adds", "growth of the stream"
+SCHEMES: dict[str, dict[str, float]] = {
+    "sp": {HIDDEN: -1.0, READOUT: -1.0, OUTPUTS: 0.0},
+    "ntk": {HIDDEN: -1.0, READOUT: -1.0, OUTPUTS: 0.0},
+    "mup": {HIDDEN: -1.0, READOUT: -2.0, OUTPUTS: -1.0},
+    "depth-mup": {BRANCH: -1.0, GROWTH: 0.0},
+}
+_DRAWS = 8
+_SLACK = 0.15  # exponents of three finite sizes are never exact
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """A fitted power of the width or the depth.
+
+    **Arguments:**
+
+    - `quantity`: what goes as that power.
+    - `value`, `low`, `high`: the power and its 95 % interval.
+    - `expected`: that of the scheme.
+    """
+
+    quantity: str
+    value: float
+    low: float
+    high: float
+    expected: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the scheme's power is in the interval, or as near as finite sizes allow."""
+        return self.low - _SLACK <= self.expected <= self.high + _SLACK
+
+
+@dataclass(frozen=True)
+class ScalingTable:
+    """Exponents beside those of a scheme; made by `check` with `scheme=`.
+
+    **Arguments:**
+
+    - `scheme`: sp, ntk, mup or depth-mup.
+    - `along`: "width" or "depth".
+    - `sizes`: at which the model was made.
+    - `exponents`: one for every quantity.
+    """
+
+    scheme: str
+    along: str
+    sizes: tuple[int, ...]
+    exponents: tuple[Exponent, ...]
+
+    def causes(self) -> list[Cause]:
+        """What does not scale as declared."""
+        wrong = [e for e in self.exponents if not e.is_right]
+        return [
+            Cause(
+                f"not {self.scheme}",
+                f"not {self.scheme}: {e.quantity} goes as {self.along}^{e.value:.2f} "
+                f"({e.low:.2f} to {e.high:.2f}), {self.scheme} has {e.expected:g}"
+                + _guess(self, e),
+            )
+            for e in wrong
+        ]
+
+    def summary(self) -> Grid:
+        """A row for every quantity."""
+        rows = tuple(
+            (e.quantity, f"{e.value:.2f}", f"{e.low:.2f} … {e.high:.2f}", f"{e.expected:g}",
+             "as declared" if e.is_right else "otherwise")
+            for e in self.exponents
+        )  # fmt: skip
+        sizes = ", ".join(map(str, self.sizes))
+        note = f"Powers of the {self.along}, fitted at {sizes}."
+        headings = ("quantity", f"power of the {self.along}", "95 %", self.scheme, "")
+        return Grid(headings, rows, (note,))
+
+    def table(self) -> Any:
+        """A rich table."""
+        return self.summary().rich()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        exponents = [vars(e) | {"is_right": e.is_right} for e in self.exponents]
+        return vars(self) | {"sizes": list(self.sizes), "exponents": exponents}
+
+    def __repr__(self) -> str:
+        wrong = sum(not e.is_right for e in self.exponents)
+        words = "as declared" if not wrong else f"{wrong} otherwise"
+        return f"ScalingTable({self.scheme}, {len(self.exponents)} exponents, {words})"
+
+    def _repr_html_(self) -> str:
+        return self.summary().html(repr(self))
+
+
+def _guess(table: ScalingTable, exponent: Exponent) -> str:
+    others = [
+        name
+        for name, powers in SCHEMES.items()
+        if name != table.scheme
+        and exponent.quantity in powers
+        and abs(powers[exponent.quantity] - exponent.value) < _SLACK
+    ]
+    return f"; that is {others[0]}" if others else ""
+
+
+def fit_scaling(
+    factory: Callable[..., Any], batch: Any, scheme: str, sizes: Sequence[int] | None = None
+) -> ScalingTable:
+    """Make a model at several widths or depths and fit how its parts scale.
+
+    **Arguments:**
+
+    - `factory`: called with `width=` (for depth-mup with `depth=`), gives the model.
+    - `batch`: inputs.
+    - `scheme`: sp, ntk, mup or depth-mup.
+    - `sizes`: at least three; by default 64, 128, 256, and 4, 8, 16 for depths.
+
+    **Returns:** `ScalingTable`.
+    """
+    if scheme not in SCHEMES:
+        raise InvalidValueError("scheme", scheme, f"expected one of {', '.join(SCHEMES)}")
+    along = "depth" if scheme == "depth-mup" else "width"
+    chosen = tuple(sizes or ((4, 8, 16) if along == "depth" else (64, 128, 256)))
+    if len(set(chosen)) < 3 or any(not isinstance(s, int) or s < 2 for s in chosen):
+        raise InvalidValueError("sizes", chosen, "at least three different whole numbers")
+    values: dict[str, list[tuple[float, float]]] = {name: [] for name in SCHEMES[scheme]}
+    for size in chosen:
+        for draw in range(_DRAWS):
+            read = _read(_made(factory, along, size, draw), batch)
+            for name, value in _numbers(read).items():
+                if name in values and value > 0:
+                    values[name].append((np.log(size), np.log(value)))
+    exponents = [
+        _fit(name, points, SCHEMES[scheme][name]) for name, points in values.items() if points
+    ]
+    return ScalingTable(scheme, along, chosen, tuple(exponents))
+
+
+def _made(factory: Callable[..., Any], along: str, size: int, draw: int) -> Any:
+    import sys
+
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(1000 * size + draw)
+    try:
+        return factory(**{along: size})
+    except TypeError as error:
+        allowed = f"must take {along}= to be made at several sizes: {' '.join(str(error).split())}"
+        raise InvalidTypeError("factory", getattr(factory, "__name__", "?"), allowed) from error
+
+
+def _read(model: Any, batch: Any) -> Recognised:
+    live = read_live(model, batch)
+    if live.recognised is None:
+        allowed = f"exponents need a model that can be read: {live.reason}"
+        raise InvalidTypeError("model", type(model).__name__, allowed)
+    return live.recognised
+
+
+def _numbers(read: Recognised) -> dict[str, float]:
+    network = read.network
+    weights = [m for m in matrices_of(network) if m.is_weight and m.fan_in > 1]
+    last, hidden = weights[-1], weights[1:-1]
+    measured = measure_stages(network, read.params, read.rows[:4])
+    numbers = {READOUT: last.variance, OUTPUTS: float(np.mean(measured.outputs**2))}
+    if hidden:
+        numbers[HIDDEN] = float(np.exp(np.mean([np.log(m.variance) for m in hidden])))
+    places = [i for i, b in enumerate(network.blocks) if isinstance(b, Residual)]
+    if places and places[0] > 0:
+        stream = measured.numbers["mean square"]
+        first, last_square = stream[places[0] - 1], stream[places[-1]]
+        numbers[GROWTH] = float(last_square / first)
+        numbers[BRANCH] = float((last_square - first) / (first * len(places)))
+    return numbers
+
+
+def _fit(name: str, points: list[tuple[float, float]], expected: float) -> Exponent:
+    x, y = np.array(points).T
+    fit = stats.linregress(x, y)
+    spread = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
+    value = float(fit.slope)
+    return Exponent(name, value, value - spread, value + spread, expected)

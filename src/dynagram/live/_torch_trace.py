@@ -1,0 +1,183 @@
+"""A pass of a PyTorch module recorded operation by operation, whatever its Python code does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dynagram.errors import InvalidValueError, MissingExtraError
+from dynagram.live._graph import Constant, Graph, Node
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise MissingExtraError("torch", "torch") from error
+
+from dynagram.live._torch_layers import first_tensor, undisturbed, unwrapped
+
+_ADDS = ("add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__")
+_MULTIPLIES = ("mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply")
+_MATMULS = ("matmul", "__matmul__", "mm", "bmm", "einsum", "__rmatmul__")
+_CONVOLUTIONS = ("conv1d", "conv2d")
+
+
+def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of one pass in float64 on the CPU, dropout off, and the parameters by name.
+
+    The module itself is not touched: a copy of it is run. Parameters under several names have the
+    first.
+
+    >>> graph, _ = trace_torch(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.ones(2, 3))
+    >>> [node.op for node in graph.nodes], graph.nodes[1].parameters
+    (['input', 'linear', 'other'], ('0.weight', '0.bias'))
+    """
+    copied = _double_copy(unwrapped(module))
+    arguments = tuple(_double(part) for part in (x if isinstance(x, tuple) else (x,)))
+    parameters = dict(copied.named_parameters())
+    recorder = _Recorder(parameters, dict(copied.named_buffers()))
+    source = next((part for part in arguments if isinstance(part, torch.Tensor)), None)
+    if source is None:
+        raise InvalidValueError("data", type(x).__name__, "expected a tensor or a tuple with one")
+    recorder.enter(source)
+    with undisturbed(copied), torch.no_grad(), recorder:
+        output = copied(*arguments)
+    number = recorder.number_of(first_tensor(output))
+    if number is None:
+        allowed = "its output does not depend on the batch by operations that can be traced"
+        raise InvalidValueError("model", type(module).__name__, allowed)
+    values = {name: parameter.detach().numpy() for name, parameter in parameters.items()}
+    return Graph(tuple(recorder.nodes), number), values
+
+
+def _double_copy(module: nn.Module) -> nn.Module:
+    try:
+        copied = copy.deepcopy(module)
+    except Exception as error:  # modules may hold anything
+        allowed = f"cannot be copied: {' '.join(str(error).split())[:100]}"
+        raise InvalidValueError("model", type(module).__name__, allowed) from error
+    for part in copied.modules():  # hooks of others are not run twice
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
+            getattr(part, name).clear()
+    return copied.to(device="cpu", dtype=torch.float64)
+
+
+def _double(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    return value.double() if value.is_floating_point() else value
+
+
+class _Recorder(TorchFunctionMode):
+    """Records every function of torch that is called with something that it knows."""
+
+    def __init__(self, parameters: Mapping[str, Any], buffers: Mapping[str, Any]):
+        super().__init__()
+        self.nodes: list[Node] = []
+        self._known: dict[int, int | Constant] = {}
+        self._alive: list[Any] = []  # an id is only unique while its tensor lives
+        for name, values in (*buffers.items(), *parameters.items()):
+            names = (name,) if name in parameters else ()
+            self._remember(values, Constant(_numbers(values, copied=False), names))
+
+    def enter(self, source: torch.Tensor) -> None:
+        self._record("input", (), (), source, {})
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        known = self._known.get(id(tensor))
+        return known if isinstance(known, int) else None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        options = kwargs or {}
+        read = [self._known.get(id(t)) for t in _tensors((args, options))]
+        result = func(*args, **options)
+        outputs = _tensors(result)
+        if not outputs or getattr(func, "__name__", "") == "__set__":
+            return result
+        inputs = tuple(known for known in read if isinstance(known, int))
+        if not inputs:
+            names = tuple(n for k in read if isinstance(k, Constant) for n in k.parameters)
+            for tensor in outputs:
+                self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
+            return result
+        tensors = _tensors((args, options))
+        constants = tuple(
+            known if isinstance(known, Constant) else Constant(_numbers(tensor))
+            for tensor, known in zip(tensors, read, strict=True)
+            if not isinstance(known, int)
+        )
+        op, about = _classify(func, args, options, self._known)
+        for index, tensor in enumerate(outputs):
+            detail = about if len(outputs) == 1 else {**about, "output": index}
+            self._record(op, inputs, constants, tensor, detail)
+        return result
+
+    def _record(self, op: str, inputs: Any, constants: Any, tensor: Any, about: Any) -> None:
+        number = len(self.nodes)
+        self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about))
+        self._remember(tensor, number)
+
+    def _remember(self, tensor: Any, what: int | Constant) -> None:
+        self._alive.append(tensor)
+        self._known[id(tensor)] = what
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in arguments, in order, each as often as it stands there."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [tensor for part in value for tensor in _tensors(part)]
+    if isinstance(value, Mapping):
+        return [tensor for part in value.values() for tensor in _tensors(part)]
+    return []
+
+
+def _numbers(tensor: torch.Tensor, *, copied: bool = True) -> np.ndarray:
+    with torch._C.DisableTorchFunction():
+        values = tensor.detach()
+        if values.dtype in (torch.bfloat16, torch.float16):
+            values = values.double()
+        return np.array(values.numpy()) if copied else values.numpy()
+
+
+def _classify(
+    func: Callable[..., Any], args: Any, options: Any, known: Mapping[int, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The operation in our words, and what matters about how it was called."""
+    name = getattr(func, "__name__", "")
+    if func is functional.linear or name == "linear":
+        return "linear", {}
+    if name == "addmm":
+        return "linear", {"transposed": True, "bias_first": True}
+    if name in _MATMULS:
+        is_data = [isinstance(known.get(id(t)), int) for t in _tensors(args)]
+        if name in ("matmul", "__matmul__", "mm") and is_data == [True, False]:
+            return "linear", {"transposed": True}
+        return "matmul", {}
+    if name in _CONVOLUTIONS:
+        given = dict(zip(("stride", "padding", "dilation", "groups"), args[3:], strict=False))
+        named = {k: v for k, v in options.items() if isinstance(v, int | tuple | str)}
+        return "conv", {**given, **named}
+    if name == "embedding":
+        return "embedding", {}
+    if name in _ADDS and not (name in ("sub", "__sub__") and len(_tensors(args)) > 1):
+        return "add", {}
+    if name in _MULTIPLIES:
+        return "multiply", {}
+    if name in ("softmax", "_softmax"):
+        return "softmax", {}
+    if name == "scaled_dot_product_attention":
+        return "attention", {}
+    if name == "multi_head_attention_forward":
+        return "multihead", {"heads": args[4] if len(args) > 4 else options.get("num_heads")}
+    return "other", {"name": name}
