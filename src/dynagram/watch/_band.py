@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -26,6 +25,8 @@ class Band:
     - `low`, `high`: the ends of the range, 95 % of it unless it is a bound.
     - `origin`: "theory"; "null", what independent data or random weights give; "redrawn", measured
         on the same model drawn again.
+    - `alarm`: the range beyond which an alert is raised; by default the same. Where one network
+        has many numbers, some are outside 95 % by chance.
 
     >>> Band(1.0, 0.9, 1.1).holds(1.05), Band(None, 0.0, 2.0).holds(2.5)
     (True, False)
@@ -35,18 +36,16 @@ class Band:
     low: float
     high: float
     origin: Origin = "theory"
+    alarm: tuple[float, float] | None = None
 
     def holds(self, value: float) -> bool:
         """Whether a value is inside; what is no number never is."""
         return self.low <= value <= self.high
 
-    def sigmas(self, value: float) -> float | None:
-        """How many standard deviations a value is off, where the band has a middle."""
-        if self.expected is None:
-            return None
-        end = self.high if value > self.expected else self.low
-        std = abs(end - self.expected) / 1.96
-        return (value - self.expected) / std if std > 0 and math.isfinite(value) else None
+    def alarms(self, value: float) -> bool:
+        """Whether a value is so far outside that it is no matter of chance."""
+        low, high = (self.low, self.high) if self.alarm is None else self.alarm
+        return not low <= value <= high
 
     def to_dict(self) -> dict[str, Any]:
         """By name, for JSON."""

@@ -203,7 +203,8 @@ def _told(
                 key = (str(event["quantity"]), str(event["layer"]))
                 ends = [float(event[name]) if event[name] is not None else np.inf
                         for name in ("low", "high")]  # fmt: skip
-                bands[key] = Band(event["expected"], ends[0], ends[1], event["origin"])
+                alarm = event["alarm"] and (float(event["alarm"][0]), float(event["alarm"][1]))
+                bands[key] = Band(event["expected"], *ends, event["origin"], alarm)
             elif kind == "alert":
                 alerts.append(Alert(**event))
             elif kind == "failure":

@@ -104,8 +104,8 @@ class JaxRecorder:
                 {name: None if parts is None else parts[i] for name, parts in signals.items()
                  if name != "loss"} for i in numbers
             ], self._samples)  # fmt: skip
-            biases = {self._uses[i].bias for i in numbers} - {None}
-            layer.bias = _real(leaves[biases.pop()]) if len(biases) == 1 else None
+            biases = [bias for i in numbers if (bias := self._uses[i].bias) is not None]
+            layer.bias = _real(leaves[biases[0]]) if biases else None
             layers.append(layer)
         return Look(
             layers,

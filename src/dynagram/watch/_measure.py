@@ -77,7 +77,7 @@ class Guard:
         for key, value in values.items():
             band = bands.get(key)
             is_number = math.isfinite(value)
-            inside = is_number and (band is None or band.origin == "null" or band.holds(value))
+            inside = is_number and (band is None or band.origin == "null" or not band.alarms(value))
             if inside:
                 self._outside.discard(key)
             elif key not in self._outside:
@@ -98,8 +98,8 @@ def _alert(step: int, key: Key, value: float, band: Band | None) -> Alert:
     words = f"{row.plain}{where} is {value:.4g}, {side} {end:.4g}"
     if band.expected is not None:
         words += f" ({band.expected:.4g} {WORDS[band.origin]})"
-    # What was drawn tells how a network begins: it may leave that by learning.
-    level: Level = "note" if band.origin == "redrawn" and step > 0 else "warning"
+    # Bands of the beginning say how a network is drawn: it may leave them by learning.
+    level: Level = "note" if band.alarm is not None and step > 0 else "warning"
     return Alert(step, level, quantity, layer, f"step {step}: {words}: {row.outside}")
 
 

@@ -14,9 +14,9 @@ from dynagram.watch._band import Band
 from dynagram.watch._context import Context, Memory
 from dynagram.watch._measure import measure_quantities
 from dynagram.watch._record import Key
-from dynagram.watch._registry import QUANTITIES
 from dynagram.watch._torch_recorder import TorchRecorder
 
+FAMILY = 1e-3  # probability that any number of a healthy model raises an alert
 # What a draw of the weights decides; the rest belongs to the training or has a null of its own.
 DRAWN = ("weight_norm", "activation", "gradient", "similarity", "kernel_share", "dead")
 
@@ -33,7 +33,8 @@ def redrawn_bands(
     """95 % ranges of one more draw, from `draws` models that `fresh` makes.
 
     The range is mean ± t·s·√(1 + 1/draws), t of Student with draws − 1 degrees of freedom: that of
-    a new value from the same distribution, if it is normal. Positive quantities are taken by their
+    a new value from the same distribution, if it is normal. The range of alarm is wider, so that of
+    a thousand healthy models one raises any. Positive quantities are taken by their
     logarithm, parts of a whole by log p/(1 − p). Random numbers of the training are left as they
     are. Cost: `draws` records.
     """
@@ -41,6 +42,7 @@ def redrawn_bands(
 
     names = [name for name in quantities if name in DRAWN]
     numbers: dict[Key, list[float]] = {}
+    units: dict[str, int] = {}
     with torch.random.fork_rng():
         for number in range(draws):
             torch.manual_seed(7919 * number + 1)
@@ -52,25 +54,44 @@ def redrawn_bands(
             if recorder.names != list(layers):
                 allowed = "makes a model with other layers than the one that is watched"
                 raise InvalidValueError("fresh", type(model).__name__, allowed)
-            values, _, _ = measure_quantities(Context(recorder.look(), Memory(), 0), names, None)
+            look = recorder.look()
+            values, _, _ = measure_quantities(Context(look, Memory(), 0), names, None)
+            units = {layer.name: int(layer.weight.shape[0]) for layer in look.layers}
             for key, value in values.items():
                 numbers.setdefault(key, []).append(value)
-    factor = float(student.ppf(0.975, draws - 1)) * np.sqrt(1.0 + 1.0 / draws)
-    return {
-        key: _band(key, np.array(drawn), factor)
+    usable = {
+        key: np.array(drawn)
         for key, drawn in numbers.items()
         if len(drawn) == draws and np.all(np.isfinite(drawn))
     }
+    tails = 0.975, 1.0 - FAMILY / (2 * max(len(usable), 1))
+    factors = [float(student.ppf(p, draws - 1)) * np.sqrt(1.0 + 1.0 / draws) for p in tails]
+    return {
+        key: _band_of_counts(drawn, units[key[1]], tails)
+        if key[0] == "dead"
+        else _band(key, drawn, factors)
+        for key, drawn in usable.items()
+    }
 
 
-def _band(key: Key, drawn: np.ndarray, factor: float) -> Band:
-    forward, back = _scale(QUANTITIES[key[0]].name, drawn)
+def _band_of_counts(drawn: np.ndarray, units: int, tails: Sequence[float]) -> Band:
+    """Of a part of the units: quantiles of the next count, given those that were seen."""
+    from scipy.stats import betabinom
+
+    dead = float(np.sum(drawn)) * units
+    law = betabinom(units, dead + 0.5, len(drawn) * units - dead + 0.5)
+    high, alarm = (float(law.ppf(p)) / units for p in tails)
+    return Band(float(np.mean(drawn)), 0.0, high, "redrawn", (0.0, alarm))
+
+
+def _band(key: Key, drawn: np.ndarray, factors: Sequence[float]) -> Band:
+    forward, back = _scale(key[0], drawn)
     seen = forward(drawn)
-    middle, width = float(np.mean(seen)), factor * float(np.std(seen, ddof=1))
-    # Numbers that all draws share, such as the first layer's similarity: rounding, not a range.
-    width = max(width, 1e-5 * abs(middle))
-    return Band(float(back(middle)), float(back(middle - width)), float(back(middle + width)),
-                "redrawn")  # fmt: skip
+    # Numbers that all draws share are no range but rounding.
+    middle = float(np.mean(seen))
+    spread = max(float(np.std(seen, ddof=1)), 1e-5 * max(abs(middle), 1.0))
+    ends = [float(back(middle + sign * f * spread)) for f in factors for sign in (-1.0, 1.0)]
+    return Band(float(back(middle)), ends[0], ends[1], "redrawn", (ends[2], ends[3]))
 
 
 def _scale(name: str, drawn: np.ndarray) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:

@@ -80,9 +80,8 @@ def watch(
     >>> watcher.close()
     >>> watcher
     Watcher(2 layers, every 10, last at step 20)
-    >>> [band.holds(watcher.last.values[key]) for key, band in watcher.last.bands.items()
-    ...  if key[0] in ("top_eigenvalue", "imbalance")]
-    [True, True]
+    >>> watcher.last.bands["imbalance", "0"].holds(watcher.last.values["imbalance", "0"])
+    True
     """
     with same_numbers():
         from dynagram.watch._watcher import check_settings
