@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from dynagram.errors import InvalidTypeError
 from dynagram.watch._jax_recorder import JaxRecorder
@@ -54,7 +55,7 @@ class Steps:
         self._recorder = recorder
         self._rate = rate
         self._momentum = momentum
-        self._before: Any = params
+        self._before: Any = _copied(params)
 
     def __call__(self, params: Any) -> None:
         """One more step is done, and these are the parameters; an equinox module will do."""
@@ -64,18 +65,16 @@ class Steps:
             if watcher.is_due(watcher.step):
                 arrays = _arrays(params)
                 watcher.record(lambda: self.look(arrays, self._before), watcher.step)
-            elif self._before is not None and not _are_gone(self._before):
+            elif self._before is not None:
                 # How far the first step went, which is often the farthest.
                 watcher.memory.updates.update(self._recorder.updates(_arrays(params), self._before))
             is_next = watcher.is_due(watcher.step + 1)
-            self._before = _arrays(params) if is_next else None  # arrays do not change: no copy
+            self._before = _copied(_arrays(params)) if is_next else None
         except Exception as error:
             watcher.fail(one_line(error))
 
     def look(self, params: Any, before: Any = None) -> Look:
         """A look, with what is known of the update rule."""
-        if before is not None and _are_gone(before):
-            before = None
         look = self._recorder.look(params, before)
         step = self._watcher.step
         look.eta = float(self._rate(step)) if callable(self._rate) else self._rate
@@ -83,9 +82,9 @@ class Steps:
         return look
 
 
-def _are_gone(params: Any) -> bool:
-    """Whether arrays were given away to a compiled step, which wrote over them."""
-    return any(getattr(leaf, "is_deleted", bool)() for leaf in jax.tree.leaves(params))
+def _copied(params: Any) -> Any:
+    """Arrays of our own: a compiled step may be given the others to write over."""
+    return jax.tree.map(np.array, params)
 
 
 def _arrays(params: Any) -> Any:
