@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dynagram.training import Posterior as Posterior
     from dynagram.training import Training as Training
     from dynagram.training import TwoStep as TwoStep
+    from dynagram.watch import watch as watch
 
 __version__ = _version("dynagram")
 
@@ -63,6 +64,7 @@ __all__ = [
     "simulate",
     "train",
     "trust",
+    "watch",
 ]
 
 # Loaded on first use, so that `import dynagram` costs little and touches no JAX state.
@@ -94,5 +96,6 @@ __getattr__, __dir__ = load_on_demand(
         "simulate": "ensembles._simulate",
         "train": "ensembles._train",
         "trust": "_trust",
+        "watch": "watch",
     },
 )

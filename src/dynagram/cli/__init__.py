@@ -30,6 +30,7 @@ from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
 from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
+from dynagram.cli._watch import watch
 from dynagram.errors import DynagramError
 
 # Newer typer carries its own copy of click: this finds the base class in either.
@@ -88,6 +89,7 @@ for command in (
     escape,
     forecast,
     plateaus,
+    watch,
     reproduce,
     demo,
 ):

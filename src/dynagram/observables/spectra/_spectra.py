@@ -202,6 +202,16 @@ class _Nulls:
     index: Null
 
 
+def random_tail_index(sizes: tuple[int, int]) -> Null:
+    """The γ = 1/(α−1) that `fit_power_law` gives for Gaussian weights of these sizes, in any order.
+
+    >>> bool(0.1 < random_tail_index((64, 128)).mean < 0.6)
+    True
+    """
+    small, large = sorted(sizes)
+    return _null((small, large), 0).index
+
+
 @functools.lru_cache(maxsize=64)
 def _null(sizes: tuple[int, int], seed: int) -> _Nulls:
     small, large = sizes

@@ -1,0 +1,74 @@
+"""`dynagram watch`: the records of a run that is watched, live in a terminal."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynagram.cli._options import Json
+from dynagram.cli._output import console, print_json
+
+if TYPE_CHECKING:
+    from dynagram.watch import History
+else:
+    History = object  # imported when the command runs, so that --help stays quick
+
+_ALERTS = 5
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(help="The folder given to dynagram.watch as run.")],
+    once: Annotated[bool, typer.Option("--once", help="Print once, in a terminal too.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """Show what a watched run records: live in a terminal, once in a pipe."""
+    from dynagram.watch import read_watch
+
+    history = read_watch(run)
+    if as_json:
+        alerts = [alert.to_dict() for alert in history.alerts]
+        newest = {k: v for k, v in history.last().to_dict().items() if k not in _NOT_KEPT}
+        print_json({"records": len(history.steps), **newest, "alerts": alerts,
+                    "failures": history.failures})  # fmt: skip
+        return
+    out = console()
+    if once or not out.is_terminal:
+        for part in _parts(history, out.width):
+            out.print(part)
+        return
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(Group(*_parts(history, out.width)), console=out, auto_refresh=False) as live:
+        while True:  # until Ctrl-C
+            time.sleep(interval)
+            live.update(Group(*_parts(read_watch(run), out.width)), refresh=True)
+
+
+_NOT_KEPT = ("cost", "seconds")
+
+
+def _parts(history: History, width: int) -> list[Any]:
+    """Tables that fit, the last alerts, what could not be measured."""
+    from rich.text import Text
+
+    from dynagram.watch._table import layer_grid, run_grid
+
+    if not len(history.steps):
+        return [Text("No record yet.")]
+    record = history.last()
+    layers = layer_grid(record, history.layers)
+    parts: list[Any] = [run_grid(record).rich(), Text()]
+    for piece in layers.fitted(width):
+        parts += [piece.rich(), Text()]
+    parts.append(Text(" ".join(layers.notes)))
+    hidden = len(history.alerts) - _ALERTS
+    if hidden > 0:
+        parts.append(Text(f"{hidden} earlier alerts"))
+    parts += [Text(f"{a.level}: {a.sentence}") for a in history.alerts[-_ALERTS:]]
+    parts += [Text(f"not recorded: {line}") for line in history.failures[-_ALERTS:]]
+    return parts

@@ -1,0 +1,131 @@
+"""What quantities share at one record: what is worked out once, what is remembered from before."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dynagram.watch._look import Array, LayerLook, Look, as_matrix, thinned, to_numpy
+
+# What keeps a record cheap: samples of a tangent kernel, numbers in their gradients, rows of a
+# spectrum, columns of a Gram matrix.
+KERNEL_SAMPLES = 8
+_NUMBERS = 2**26
+SPECTRUM_ROWS = 256
+GRAM_COLUMNS = 128
+
+
+@dataclass(eq=False)
+class Memory:
+    """What outlives a record: the beginning of the run, and the last record of every layer.
+
+    **Arguments:**
+
+    - `kernel`: the tangent kernel at the beginning.
+    - `pushes`, `grams`: per layer, the push on its Gram matrix and that matrix, at the last record.
+    - `imbalances`: per layer, its imbalance at the beginning.
+    - `wander`: per layer, by how much steps of finite size may have moved it since.
+    - `updates`: per layer, the squared norm of the last update that was seen.
+    - `steps`, `losses`: of all records.
+    """
+
+    kernel: np.ndarray | None = None
+    pushes: dict[int, np.ndarray] = field(default_factory=dict)
+    grams: dict[int, np.ndarray] = field(default_factory=dict)
+    imbalances: dict[int, float] = field(default_factory=dict)
+    wander: dict[int, float] = field(default_factory=dict)
+    updates: dict[int, float] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+class Context:
+    """One look, with what several quantities need of it."""
+
+    def __init__(self, look: Look, memory: Memory, since: int):
+        self.look = look
+        self.memory = memory
+        self.since = since  # steps since the last record
+        self._eigenvalues: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
+
+    @functools.cached_property
+    def kernels(self) -> list[np.ndarray | None]:
+        """Per layer its part of the tangent kernel of f on some samples, frozen layers as well."""
+        largest = max((_size(layer) for layer in self.look.layers), default=1)
+        samples = max(2, min(KERNEL_SAMPLES, _NUMBERS // max(largest, 1)))
+        return [_kernel(layer, samples) for layer in self.look.layers]
+
+    @functools.cached_property
+    def kernel(self) -> np.ndarray | None:
+        """The sum over the layers that learn."""
+        parts = [
+            part
+            for part, layer in zip(self.kernels, self.look.layers, strict=True)
+            if part is not None and layer.learns
+        ]
+        return np.sum(parts, axis=0) if parts else None
+
+    def eigenvalues(self, index: int) -> tuple[np.ndarray, tuple[int, int]]:
+        """Of WWᵀ for at most 256 rows of a layer, ascending, with the shape of those rows."""
+        if index not in self._eigenvalues:
+            W = as_matrix(self.look.layers[index].weight)
+            W = W[:: thinned(W.shape[0], SPECTRUM_ROWS)]
+            if W.shape[1] < W.shape[0]:
+                W = W.T
+            values = np.linalg.eigvalsh(to_numpy(W @ W.T))
+            sizes = int(W.shape[0]), int(W.shape[1])
+            self._eigenvalues[index] = np.maximum(values, 0.0), sizes
+        return self._eigenvalues[index]
+
+
+def _size(layer: LayerLook) -> int:
+    return 1 if layer.weight is None else int(np.prod(layer.weight.shape))
+
+
+def _kernel(layer: LayerLook, samples: int) -> np.ndarray | None:
+    """⟨∂f_a/∂θ, ∂f_b/∂θ⟩ over weights and bias of one layer, for the first samples.
+
+    With tokens, either by the products of all pairs of them, or by the gradients themselves:
+    whichever takes fewer multiplications.
+    """
+    if layer.inputs is None or layer.response is None:
+        return None
+    r, h = layer.response[:samples], layer.inputs[:samples]
+    samples, tokens, n_out = r.shape
+    if layer.kind != "embedding" and h.shape[2] * n_out < samples * tokens * (h.shape[2] + n_out):
+        gradients = (r.swapaxes(1, 2) @ h).reshape(samples, -1)
+        kernel = gradients @ gradients.T
+        if layer.bias is not None:
+            total = r.sum(axis=1)
+            kernel = kernel + total @ total.T
+        return to_numpy(kernel)
+    rows = r.reshape(-1, n_out)
+    if layer.kind == "embedding":
+        flat = h.reshape(-1)
+        overlaps: Array = (flat[:, None] == flat[None, :]) * 1.0
+    else:
+        features = h.reshape(-1, h.shape[2])
+        overlaps = features @ features.T
+    if layer.bias is not None:
+        overlaps = overlaps + 1.0
+    blocks = ((rows @ rows.T) * overlaps).reshape(samples, tokens, samples, tokens)
+    return to_numpy(blocks.sum(axis=(1, 3)))
+
+
+def gram_block(layer: LayerLook) -> np.ndarray:
+    """WᵀW on at most 128 of the inputs."""
+    W = layer.weight[:, :: thinned(layer.weight.shape[1], GRAM_COLUMNS)]
+    return to_numpy(W.T @ W)
+
+
+def push_block(layer: LayerLook) -> np.ndarray | None:
+    """−(gᵀH + Hᵀg) on the same inputs, g = δW: where the loss on the probe pushes WᵀW."""
+    if layer.errors is None or layer.inputs is None:
+        return None
+    stride = thinned(layer.weight.shape[1], GRAM_COLUMNS)
+    h = layer.inputs.reshape(-1, layer.inputs.shape[2])[:, ::stride]
+    g = layer.errors.reshape(-1, layer.errors.shape[2]) @ layer.weight[:, ::stride]
+    mixed = to_numpy(g.T @ h)
+    return -(mixed + mixed.T)

@@ -1,0 +1,97 @@
+"""What a recorder of one framework hands over at a recorded step: arrays, and nothing measured yet.
+
+The arrays are those of NumPy or of PyTorch on the device of the model. What is measured on them
+uses only what both have: products, sums, reshapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = Any  # of NumPy or PyTorch
+
+
+@dataclass(eq=False)
+class LayerLook:
+    """One layer with weights, seen on the probe.
+
+    Signals are (samples, tokens, channels); every call of a shared layer adds its tokens.
+
+    **Arguments:**
+
+    - `name`, `kind`: as in the model; "linear", "conv", "embedding" or "other".
+    - `weight`: (n_out, …), at least float32.
+    - `step`, `step_stride`: the last update of the rows `weight[::step_stride]`; None before one.
+    - `inputs`: what enters, for a convolution its patches; None where it is not known.
+    - `outputs`: what leaves, before any activation.
+    - `errors`: samples · ∂loss/∂outputs; None without a loss.
+    - `response`: ∂f/∂outputs of a random combination f of the outputs of the network.
+    - `bias`: the bias, or None.
+    - `learns`: whether its weights are trained.
+    """
+
+    name: str
+    kind: str
+    weight: Array
+    step: Array | None = None
+    step_stride: int = 1
+    inputs: Array | None = None
+    outputs: Array | None = None
+    errors: Array | None = None
+    response: Array | None = None
+    bias: Array | None = None
+    learns: bool = True
+
+
+@dataclass(eq=False)
+class Look:
+    """All layers in the order in which they are called, and what belongs to the whole.
+
+    **Arguments:**
+
+    - `layers`: `LayerLook`s.
+    - `loss`: on the probe; None without targets.
+    - `eta`: the learning rate of the last step; None where it is not known.
+    - `momentum`: of plain gradient descent; None for any other update rule.
+    - `weight_decay`: likewise.
+    - `curvature`: a function that gives the top eigenvalue of the Gauss–Newton matrix.
+    - `features`: a function that gives, for the number of a layer, its outputs on more samples of
+        the probe, a row each, and their targets.
+    """
+
+    layers: list[LayerLook]
+    loss: float | None = None
+    eta: float | None = None
+    momentum: float | None = None
+    weight_decay: float = 0.0
+    curvature: Callable[[], float] | None = None
+    features: Callable[[int], tuple[np.ndarray, np.ndarray] | None] | None = None
+
+
+def to_numpy(values: Array) -> np.ndarray:
+    """A float64 copy on the host.
+
+    >>> to_numpy(np.ones(2, np.float32)).dtype
+    dtype('float64')
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.array(values, dtype=np.float64)
+
+
+def as_matrix(weight: Array) -> Array:
+    """(n_out, everything else)."""
+    return weight.reshape(weight.shape[0], -1)
+
+
+def thinned(size: int, most: int) -> int:
+    """The stride that leaves at most `most` of `size` rows.
+
+    >>> thinned(512, 256), thinned(100, 256)
+    (2, 1)
+    """
+    return max(1, -(-size // most))

@@ -1,0 +1,121 @@
+"""From a look to a record: every quantity of the registry, its band, the bands that were left."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from dynagram.watch._band import WORDS, Alert, Band, Level
+from dynagram.watch._context import Context
+from dynagram.watch._record import Key, Record
+from dynagram.watch._registry import QUANTITIES, TURNS, Quantity
+
+_MOST_FAILURES = 20
+
+
+def one_line(error: BaseException) -> str:
+    """An exception in one line.
+
+    >>> one_line(ValueError("a\\nb"))
+    'ValueError: a b'
+    """
+    words = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def measure_quantities(
+    context: Context, names: Sequence[str], turn: int | None
+) -> tuple[dict[Key, float], dict[Key, Band], list[str]]:
+    """Values, bands and failures; of dear quantities those whose turn it is, for None all of them.
+
+    A quantity that fails is left out with a line that says why; the others go on.
+    """
+    values: dict[Key, float] = {}
+    bands: dict[Key, Band] = {}
+    failures: dict[str, None] = {}
+    layers = context.look.layers
+    for name in names:
+        quantity = QUANTITIES[name]
+        places = _places(quantity, len(layers), turn)
+        for place in places:
+            key = (name, "" if place is None else layers[place].name)
+            try:
+                reading = quantity.function(context, *(() if place is None else (place,)))
+            except Exception as error:  # whatever it is, training goes on
+                failures.setdefault(f"{name}: {one_line(error)}")
+                continue
+            if reading is None:
+                continue
+            values[key] = float(reading[0])
+            if reading[1] is not None:
+                bands[key] = reading[1]
+    return values, bands, list(failures)[:_MOST_FAILURES]
+
+
+def _places(quantity: Quantity, layers: int, turn: int | None) -> Sequence[int | None]:
+    """The layers that a quantity is taken of now, [None] for the whole network."""
+    everywhere: Sequence[int | None] = range(layers) if quantity.of_layer else [None]
+    if quantity.turn == 0 or turn is None:
+        return everywhere
+    if turn % TURNS + 1 != quantity.turn:
+        return []
+    return everywhere if not quantity.of_layer else [turn // TURNS % layers]
+
+
+class Guard:
+    """Raises an alert when a number leaves its band, and again only after it was back inside."""
+
+    def __init__(self) -> None:
+        self._outside: set[Key] = set()
+
+    def alerts(
+        self, step: int, values: Mapping[Key, float], bands: Mapping[Key, Band]
+    ) -> tuple[Alert, ...]:
+        """The alerts of one record."""
+        raised = []
+        for key, value in values.items():
+            band = bands.get(key)
+            is_number = math.isfinite(value)
+            inside = is_number and (band is None or band.origin == "null" or not band.alarms(value))
+            if inside:
+                self._outside.discard(key)
+            elif key not in self._outside:
+                self._outside.add(key)
+                raised.append(_alert(step, key, value, band if is_number else None))
+        return tuple(raised)
+
+
+def _alert(step: int, key: Key, value: float, band: Band | None) -> Alert:
+    quantity, layer = key
+    row = QUANTITIES[quantity]
+    where = f" of {layer}" if layer else ""
+    if band is None:
+        words = f"{row.plain}{where} is {value}: the run has diverged, lower its rate"
+        return Alert(step, "warning", quantity, layer, f"step {step}: {words}")
+    side = "above" if value > band.high else "below"
+    end = band.high if value > band.high else band.low
+    words = f"{row.plain}{where} is {value:.4g}, {side} {end:.4g}"
+    if band.expected is not None:
+        words += f" ({band.expected:.4g} {WORDS[band.origin]})"
+    # Bands of the beginning say how a network is drawn: it may leave them by learning.
+    level: Level = "note" if band.alarm is not None and step > 0 else "warning"
+    return Alert(step, level, quantity, layer, f"step {step}: {words}: {row.outside}")
+
+
+def make_record(
+    context: Context,
+    guard: Guard,
+    names: Sequence[str],
+    step: int,
+    began: float,
+    turn: int | None,
+    birth: Mapping[Key, Band],
+) -> Record:
+    """A record of one look. `birth` has bands of the beginning for what has none of its own."""
+    start = time.perf_counter()
+    values, bands, failures = measure_quantities(context, names, turn)
+    bands = {key: band for key, band in birth.items() if key in values} | bands
+    alerts = guard.alerts(step, values, bands)
+    now = time.perf_counter()
+    return Record(step, now - began, now - start, values, bands, alerts, tuple(failures))

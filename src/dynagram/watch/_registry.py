@@ -1,0 +1,69 @@
+"""The quantities that are recorded: a row and a function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dynagram.watch import _layer_quantities as layer
+from dynagram.watch import _run_quantities as run
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that is recorded.
+
+    **Arguments:**
+
+    - `name`: what it is called in records and trackers.
+    - `plain`: what it is, in words.
+    - `function`: computes it; returns the value and a band, or None where it does not exist.
+    - `of_layer`: whether there is one for every layer.
+    - `turn`: 0 for what every record holds; dear quantities come by turns, those of turn 1, 2 and 3
+        in every third record, and for one layer after another.
+    - `outside`: what it means when it leaves its band, in words.
+    """
+
+    name: str
+    plain: str
+    function: Callable[..., layer.Reading]
+    of_layer: bool = True
+    turn: int = 0
+    outside: str = ""
+
+
+_ROWS = (
+    Quantity("loss", "loss on the probe", run.loss, False),
+    Quantity("rate", "learning rate", run.rate, False),
+    Quantity(
+        "top_eigenvalue", "top eigenvalue of the tangent kernel", run.top_eigenvalue, False, 1,
+        outside="steps of this size overshoot along its direction: the loss falls no further "
+        "there, or grows; a rate below 2/λ is stable",
+    ),
+    Quantity("kernel_drift", "change of the tangent kernel since the start", run.kernel_drift,
+             False, outside="features are learnt, or the run is unstable"),
+    Quantity("plateau", "whether the loss stands still", run.plateau, False),
+    Quantity("weight_norm", "norm of the weights", layer.weight_norm,
+             outside="these weights do not have the size that they should have"),
+    Quantity("update_norm", "norm of the last update", layer.update_norm),
+    Quantity("activation", "mean square of the outputs", layer.activation,
+             outside="signals of this layer are not of the size they should have"),
+    Quantity("gradient", "mean square of the gradient by the outputs", layer.gradient,
+             outside="gradients reach this layer too strong or too weak"),
+    Quantity("similarity", "cosine of tokens, or of samples", layer.similarity,
+             outside="tokens or samples are told apart less, or more, than they should be"),
+    Quantity("kernel_share", "part of the tangent kernel", layer.kernel_share,
+             outside="this layer makes more, or less, of the output's change than it should"),
+    Quantity("dead", "part of units that pass nothing on", layer.dead,
+             outside="units of this layer have died: no sample of the probe reaches them"),
+    Quantity("imbalance", "squared norm of the next layer minus this one's", layer.imbalance,
+             outside="steps are too large for the balance of layers that the flow conserves"),
+    Quantity("gram_explained", "change of the Gram along the push of the loss",
+             layer.gram_explained),
+    Quantity("linearity", "held-out linear read-out of the targets", layer.linearity, turn=2),
+    Quantity("effective_rank", "effective rank of the weights", layer.rank, turn=3),
+    Quantity("tail", "index of the spectral tail", layer.tail, turn=3),
+)  # fmt: skip
+
+TURNS = 3
+QUANTITIES: dict[str, Quantity] = {row.name: row for row in _ROWS}

@@ -1,0 +1,165 @@
+"""`watch`: one line in a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dynagram.watch._randomness import same_numbers
+
+if TYPE_CHECKING:
+    from dynagram.watch._band import Alert
+    from dynagram.watch._watcher import Sink, Watcher
+else:
+    Alert = Sink = Watcher = Any  # imported when a watch begins, see `same_numbers`
+
+
+def watch(
+    model: Any,
+    probe: Any,
+    every: int = 100,
+    *,
+    run: str | Path | None = None,
+    sinks: Sequence[Sink] = (),
+    optimizer: Any = None,
+    loss: Callable[..., Any] | None = None,
+    fresh: Callable[[], Any] | None = None,
+    draws: int = 16,
+    quantities: Sequence[str] | None = None,
+    samples: int = 32,
+    step: int | None = None,
+    on_alert: Callable[[Alert], object] | None = None,
+    params: Any = None,
+    rate: Any = None,
+    momentum: float | None = None,
+) -> Watcher:
+    """Record what a model does while it trains, beside what it should do.
+
+    A PyTorch module is watched from its optimizer's steps: nothing else in the loop changes, and
+    training is the same bit for bit. In JAX the watcher is called with the parameters after every
+    step, outside `jit`: `watcher(params)`. The first record is made at once.
+
+    **Arguments:**
+
+    - `model`: a `torch.nn.Module`; compiled and data-parallel ones are looked at in their eager
+        form. Or an equinox module of one sample, or a JAX function f(params, x) with `params`.
+    - `probe`: a batch that is looked at each time: x, or (x, y), or a mapping of arguments as
+        Hugging Face models take. Some tens of samples do.
+    - `every`: steps between records.
+    - `run`: a folder that keeps the records; an existing one goes on.
+    - `sinks`: where records go besides, such as `JsonLines("watch.jsonl")`.
+    - `optimizer`: whose steps count; by default the one that moves the model's parameters.
+    - `loss`: loss(outputs, y), a mean over samples; by default what the model returns as `loss`,
+        else cross-entropy for classes and the mean squared error for reals.
+    - `fresh`: makes the same model newly drawn; bands of the beginning are then measured on
+        `draws` of them.
+    - `draws`: how many.
+    - `quantities`: names from `dynagram.watch.QUANTITIES`; by default all.
+    - `samples`: of the probe that gradients are taken of.
+    - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
+        dropped. By default 0, or the last step in `run`.
+    - `on_alert`: called with every `Alert`.
+    - `params`: of a JAX function.
+    - `rate`, `momentum`: in JAX, the learning rate, a number or a function of the step, and the
+        momentum if the update rule is plain gradient descent with it.
+
+    **Returns:** `Watcher`. Cost of a record: about that of two training steps on the probe, and
+    the spectrum of at most 256 rows of one layer.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    >>> x = torch.randn(64, 4)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> watcher = watch(model, (x, x[:, :1]), every=10)
+    >>> for _ in range(20):
+    ...     optimizer.zero_grad()
+    ...     torch.nn.functional.mse_loss(model(x), x[:, :1]).backward()
+    ...     _ = optimizer.step()
+    >>> watcher.close()
+    >>> watcher
+    Watcher(2 layers, every 10, last at step 20)
+    >>> watcher.last.bands["imbalance", "0"].holds(watcher.last.values["imbalance", "0"])
+    True
+    """
+    with same_numbers():
+        from dynagram.watch._watcher import check_settings
+
+        names = check_settings(every, samples, quantities)
+        check_settings(every, draws, None)
+        if _framework(model) != "torch":
+            return _watch_jax(
+                model, params, probe, loss, samples, rate, momentum,
+                (every, names, run, sinks, on_alert, step),
+            )  # fmt: skip
+        from dynagram.watch._torch_recorder import TorchRecorder
+        from dynagram.watch._torch_watch import StepHooks
+
+        recorder = TorchRecorder(model, probe, loss, samples)
+        StepHooks.check(optimizer)
+        watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
+        if fresh is not None:
+            from dynagram.watch._torch_redrawn import redrawn_bands
+
+            watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
+        hooks = StepHooks(watcher, recorder, optimizer)
+        if watcher.last is None:
+            watcher.record(hooks.look, watcher.step)
+        return watcher
+
+
+def _watch_jax(
+    model: Any,
+    params: Any,
+    probe: Any,
+    loss: Callable[..., Any] | None,
+    samples: int,
+    rate: Any,
+    momentum: float | None,
+    settings: tuple[Any, ...],
+) -> Watcher:
+    from dynagram.watch._jax_recorder import JaxRecorder
+    from dynagram.watch._jax_watch import Steps, as_function
+
+    function, arrays = as_function(model, params)
+    recorder = JaxRecorder(function, arrays, probe, loss, samples)
+    every, names, run, sinks, on_alert, step = settings
+    watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
+    steps = Steps(watcher, recorder, arrays, rate, momentum)
+    if watcher.last is None:
+        watcher.record(lambda: steps.look(arrays), watcher.step)
+    watcher.takes_params(steps)
+    return watcher
+
+
+def begin(
+    layers: Sequence[str],
+    every: int,
+    quantities: Sequence[str],
+    run: str | Path | None,
+    sinks: Sequence[Sink],
+    on_alert: Callable[[Alert], object] | None,
+    step: int | None,
+) -> Watcher:
+    """A watcher with its sinks; one that goes on in `run` knows what was before."""
+    from dynagram.watch._run_folder import RunFolder
+    from dynagram.watch._watcher import Watcher
+
+    folder = None if run is None else RunFolder(run, step)
+    targets = [*([] if folder is None else [folder]), *sinks]
+    watcher = Watcher(
+        layers, every=every, quantities=quantities, sinks=targets, on_alert=on_alert,
+        step=step or 0,
+    )  # fmt: skip
+    if folder is not None:
+        folder.restore(watcher)
+    return watcher
+
+
+def _framework(model: Any) -> str | None:
+    """By the class and those it is derived from: nothing is imported for it."""
+    for parent in type(model).__mro__:
+        if parent.__module__.partition(".")[0] == "torch":
+            return "torch"
+    return None
