@@ -127,8 +127,8 @@ def loss_curves(
 ) -> Array:
     """The loss before every step, (members, steps), of networks with any loss, trained together.
 
-    `params` has W and b of every layer, each with the members first; `batch` samples are drawn for
-    each step.
+    `params` has W and b of every layer; these, `x` and `y` have the members first. `batch` samples
+    are drawn for each step.
     """
     sigma, depth = activation(name), len(params)
 
@@ -139,7 +139,9 @@ def loss_curves(
             h = sigma(h) if layer < depth else h
         return loss_value(loss, h, y)
 
-    def step(state: tuple[Any, Any], key: Array) -> tuple[tuple[Any, Any], Array]:
+    def step(
+        x: Array, y: Array, state: tuple[Any, Any], key: Array
+    ) -> tuple[tuple[Any, Any], Array]:
         params, moving = state
         rows = slice(None) if batch is None else jax.random.choice(key, len(x), (batch,), False)
         seen, slope = jax.value_and_grad(value)(params, x[rows], y[rows])
@@ -148,12 +150,12 @@ def loss_curves(
         moving = jax.tree.map(lambda v, g: momentum * v - rate * g, moving, slope)
         return (jax.tree.map(jnp.add, params, moving), moving), seen
 
-    def curve(params: Sequence[tuple[Array, Array]], key: Array) -> Array:
+    def curve(params: Sequence[tuple[Array, Array]], x: Array, y: Array, key: Array) -> Array:
         start = (params, jax.tree.map(jnp.zeros_like, params))
-        return jax.lax.scan(step, start, jax.random.split(key, steps))[1]
+        return jax.lax.scan(functools.partial(step, x, y), start, jax.random.split(key, steps))[1]
 
     keys = jax.random.split(jax.random.key(seed), len(params[0][0]))
-    return jax.vmap(curve)(params, keys)
+    return jax.vmap(curve)(params, x, y, keys)
 
 
 class _Task(NamedTuple):

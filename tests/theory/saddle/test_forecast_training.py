@@ -30,7 +30,9 @@ def measured(weights, x, y, level, *, rate, steps, biases=None, **options):
     ]
     options = {"loss": "mean", "trains_biases": biases is not None} | options
     curve = np.asarray(
-        loss_curves(params, jnp.float32(x), jnp.float32(y), rate, steps=steps, **options)
+        loss_curves(
+            params, jnp.float32(x[None]), jnp.float32(y[None]), rate, steps=steps, **options
+        )
     )[0]
     assert curve.min() <= level
     return int(np.argmax(curve <= level)), curve
@@ -40,7 +42,7 @@ def error(answer, steps):
     return abs(math.log10(answer.escape_step / max(steps, 1)))
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-12])
+@pytest.mark.parametrize("size", [0.0, pytest.param(1e-12, marks=pytest.mark.slow)])
 def test_biases_that_are_zero_and_train_learn_the_mean_first(size):
     x, weights = draw([6, 24, 24, 24, 1], 0.15)
     y = 1.0 + np.tanh(x[:, :1])
@@ -65,7 +67,11 @@ def test_biases_that_are_zero_and_train_learn_the_mean_first(size):
 
 @pytest.mark.parametrize(
     ("name", "mean", "rate"),
-    [("sigmoid", 1.0, 0.1), ("softplus", 1.0, 0.025), ("sigmoid", 0.0, 0.1)],
+    [
+        ("sigmoid", 1.0, 0.1),
+        pytest.param("softplus", 1.0, 0.025, marks=pytest.mark.slow),
+        pytest.param("sigmoid", 0.0, 0.1, marks=pytest.mark.slow),
+    ],
 )
 def test_an_activation_with_an_offset_and_targets_with_a_mean(name, mean, rate):
     # The readout learns the mean on σ(0), and is then not what it was.
@@ -97,7 +103,11 @@ def test_the_first_of_several_stages_and_the_next():
 
 @pytest.mark.parametrize(
     ("loss", "trains_biases"),
-    [("cross-entropy", False), ("cross-entropy", True), ("logistic", True)],
+    [
+        ("cross-entropy", True),
+        pytest.param("cross-entropy", False, marks=pytest.mark.slow),
+        pytest.param("logistic", True, marks=pytest.mark.slow),
+    ],
 )
 def test_losses_that_are_no_squares(loss, trains_biases):
     x, weights = draw([6, 24, 24, 3], 0.06)
@@ -114,6 +124,7 @@ def test_losses_that_are_no_squares(loss, trains_biases):
     assert answer.loss == pytest.approx(curve[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_plateau_of_digits_with_ten_outputs():
     everything = digits()
     x = everything.x[:600] - everything.x[:600].mean(axis=0)
@@ -131,7 +142,14 @@ def test_the_plateau_of_digits_with_ten_outputs():
     assert error(answer, steps) < 0.02
 
 
-@pytest.mark.parametrize(("momentum", "rate"), [(0.99, 0.025), (0.99, 0.0025), (0.9, 0.025)])
+@pytest.mark.parametrize(
+    ("momentum", "rate"),
+    [
+        (0.99, 0.025),
+        pytest.param(0.99, 0.0025, marks=pytest.mark.slow),
+        pytest.param(0.9, 0.025, marks=pytest.mark.slow),
+    ],
+)
 def test_momentum_from_an_empty_buffer_on_plateaus_short_and_long(momentum, rate):
     x, weights = draw([6, 24, 24, 24, 1], 0.15)
     y = np.tanh(x[:, :1])
@@ -146,6 +164,7 @@ def test_momentum_from_an_empty_buffer_on_plateaus_short_and_long(momentum, rate
     assert answer.escape_step / low > 1.02 * high / answer.escape_step
 
 
+@pytest.mark.slow
 def test_mini_batches_widen_the_interval_by_what_they_scatter():
     x, weights = draw([6, 24, 24, 24, 1], 0.15)
     y = np.tanh(x[:, :1])
@@ -159,9 +178,10 @@ def test_mini_batches_widen_the_interval_by_what_they_scatter():
         (jnp.repeat(jnp.float32(W)[None], 32, 0), jnp.zeros((32, len(W)), jnp.float32))
         for W in weights
     ]
+    x32, y32 = (jnp.repeat(jnp.float32(part)[None], 32, 0) for part in (x, y))
     curves = np.asarray(
         loss_curves(
-            params, jnp.float32(x), jnp.float32(y), 0.05, name="tanh", loss="mean", steps=600,
+            params, x32, y32, 0.05, name="tanh", loss="mean", steps=600,
             batch=4,
         )
     )  # fmt: skip
@@ -187,6 +207,7 @@ def test_adam_is_descent_below_its_epsilon_and_not_forecast_above():
     assert large.escape_step == pytest.approx(same.escape_step, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_counted():
     x, weights = draw([6, 24, 24, 24, 1], 0.15)
     model, data = Model.of_matrices(weights, "tanh"), Data(x, np.tanh(x[:, :1]))

@@ -23,7 +23,7 @@ _DRIVE_LEFT = 0.5
 
 
 @dataclass(frozen=True)
-class Bounds:
+class EscapeBounds:
     """Times between which the escape lies, and until when the signal is certainly small.
 
     **Arguments:**
@@ -39,10 +39,17 @@ class Bounds:
 
 def escape_bounds(
     chain: Chain, drive: np.ndarray, fall: float, bottleneck: Sequence[int]
-) -> Bounds:
-    """Bounds of the flow time in which the loss falls by `fall` under the drive C.
+) -> EscapeBounds:
+    """Bounds of the flow time in which the loss falls by `fall` (Theorem 11, Proposition 22).
 
-    Cost: a spectral norm per layer.
+    **Arguments:**
+
+    - `chain`: the network as straight lines.
+    - `drive`: C = −E[r xᵀ] on the plateau, (outputs, n_0).
+    - `fall`: of the loss, in the units whose gradient r is.
+    - `bottleneck`: the small layers, from 1.
+
+    **Returns:** `EscapeBounds`. Cost: a spectral norm per layer.
 
     >>> chain = Chain.linear([np.full((1, 1), 0.1)] * 3)
     >>> bounds = escape_bounds(chain, np.eye(1), 0.375, (1, 2, 3))
@@ -72,7 +79,7 @@ def escape_bounds(
     r = [layer - 1 for layer in bottleneck]
     others = slope * math.prod(norm for index, norm in enumerate(norms) if index not in r)
     scale = (needed / others) ** (1.0 / len(r)) if others > 0.0 else math.inf
-    return Bounds(lower, upper, scale)
+    return EscapeBounds(lower, upper, scale)
 
 
 def _time(squares: np.ndarray, rate: float, product: float) -> float:

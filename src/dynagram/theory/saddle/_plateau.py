@@ -185,7 +185,9 @@ class Plateau:
             )
             chain, time = onward.chain, time + onward.times[0]
             if math.isfinite(time):
-                stages.append(LaterStage(number, self.descent.steps(time), self.unit * level))
+                further = (time - escape.time) * (1.0 - self.descent.momentum) / self.descent.rate
+                steps = escape.steps + self.descent.counted(further)
+                stages.append(LaterStage(number, steps, self.unit * level))
         return tuple(stages)
 
     def batch_noise(self, chain: Chain, steps: float) -> float:
