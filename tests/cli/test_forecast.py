@@ -50,6 +50,56 @@ def test_the_table_names_layers_and_what_would_help(files):
     assert "would change the escape" in " ".join(result.stdout.split())
 
 
+def test_training_is_told_by_options(files):
+    def escape(*options):
+        result = invoke(
+            "forecast", files / "net.npz", "--data", files / "batch.npz", "--activation", "tanh",
+            "--lr", 0.05, "--json", *options,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    plain, momentum = escape(), escape("--optimizer", "momentum")
+    assert momentum["escape_step"] < 0.2 * plain["escape_step"]
+    assert momentum == escape("--momentum", 0.9)
+    parts = escape("--batch", 10)
+    assert parts["escape_step"] == plain["escape_step"]
+    assert parts["interval"][1] > plain["interval"][1]
+    adam = escape("--optimizer", "adam")
+    assert adam["plateau"] is False
+    assert "Adam" in adam["reasons"][0]
+    assert {"bounds", "bootstrap_step", "later", "plateau_loss"} <= set(plain)
+    for options, words in (
+        (("--optimizer", "lion"), "expected gd, momentum or adam"),
+        (("--optimizer", "gd", "--momentum", 0.5), "gd has none"),
+        (("--loss", "cross-entropy"), "probabilities"),
+    ):
+        result = invoke(
+            "forecast", files / "net.npz", "--data", files / "batch.npz", "--activation", "tanh",
+            "--lr", 0.05, *options,
+        )  # fmt: skip
+        assert result.exit_code == 2
+        assert words in " ".join(result.stderr.split())
+
+
+def test_classes_on_a_cross_entropy(files):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 6))
+    sizes = (16, 6), (16, 16), (3, 16)
+    weights = {f"W{i}": 0.05 * rng.normal(size=s) for i, s in enumerate(sizes, start=1)}
+    np.savez(files / "classes.npz", **weights)
+    np.savez(files / "labels.npz", x=x, y=np.argmax(x[:, :3], axis=1))
+    result = invoke(
+        "forecast", files / "classes.npz", "--data", files / "labels.npz", "--activation", "tanh",
+        "--lr", 0.1, "--loss", "cross-entropy",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.stdout.split())
+    assert "now 1.09" in text
+    assert "Stage 2: step" in text
+    assert "Bounds of Theorem 11" in text
+
+
 def test_no_plateau_is_said_in_words(files):
     np.savez(files / "noise.npz", x=np.eye(6).repeat(50, 0), y=np.resize([1.0, -1.0], 300))
     result = invoke(

@@ -33,7 +33,7 @@ COMMANDS = {
     "measure": f"net.npz --data batch.npz --activation {SIGMA} [--loss mean] [--seed 1] "
     "[--layers W1,W2]",
     "forecast": "net.npz --data batch.npz --activation tanh --lr 0.1 [--momentum 0.9] "
-    "[--fraction 0.5]",
+    "[--fraction 0.5] [--optimizer momentum|adam] [--batch 2] [--loss half-sum]",
     "escape": "--activation tanh|relu --depth 3 --width 16 --scale 0.1 [--bottleneck 2] "
     "[--threshold 0.3] [--beta 1] [--clock matrix] [--lr 0.1]",
     "plateaus": "loss.csv [--fall 0.1] [--contrast 2]",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array
 
 from dynagram.activations import activation
 from dynagram.networks import Model
+from dynagram.training import loss_value
 from dynagram_experiments._descent import steps_until
 
 ACTIVATIONS = ("tanh", "erf", "sin", "gelu", "swish")
@@ -106,6 +108,54 @@ def measured_escape(
     state = (weights, [jnp.zeros_like(w) for w in weights], task)
     steps, arrived = steps_until(_momentum_step, state, most_steps)
     return float(steps) if bool(arrived) else math.inf
+
+
+@functools.partial(jax.jit, static_argnames=("name", "loss", "steps", "batch", "trains_biases"))
+def loss_curves(
+    params: Sequence[tuple[Array, Array]],
+    x: Array,
+    y: Array,
+    rate: float | Array,
+    *,
+    name: str,
+    loss: str,
+    steps: int,
+    momentum: float | Array = 0.0,
+    batch: int | None = None,
+    trains_biases: bool = False,
+    seed: int = 0,
+) -> Array:
+    """The loss before every step, (members, steps), of networks with any loss, trained together.
+
+    `params` has W and b of every layer; these, `x` and `y` have the members first. `batch` samples
+    are drawn for each step.
+    """
+    sigma, depth = activation(name), len(params)
+
+    def value(params: Sequence[tuple[Array, Array]], x: Array, y: Array) -> Array:
+        h = x
+        for layer, (W, b) in enumerate(params, start=1):
+            h = h @ W.T + (b if trains_biases else jax.lax.stop_gradient(b))[None, :]
+            h = sigma(h) if layer < depth else h
+        return loss_value(loss, h, y)
+
+    def step(
+        x: Array, y: Array, state: tuple[Any, Any], key: Array
+    ) -> tuple[tuple[Any, Any], Array]:
+        params, moving = state
+        rows = slice(None) if batch is None else jax.random.choice(key, len(x), (batch,), False)
+        seen, slope = jax.value_and_grad(value)(params, x[rows], y[rows])
+        if batch is not None:
+            seen = value(params, x, y)
+        moving = jax.tree.map(lambda v, g: momentum * v - rate * g, moving, slope)
+        return (jax.tree.map(jnp.add, params, moving), moving), seen
+
+    def curve(params: Sequence[tuple[Array, Array]], x: Array, y: Array, key: Array) -> Array:
+        start = (params, jax.tree.map(jnp.zeros_like, params))
+        return jax.lax.scan(functools.partial(step, x, y), start, jax.random.split(key, steps))[1]
+
+    keys = jax.random.split(jax.random.key(seed), len(params[0][0]))
+    return jax.vmap(curve)(params, x, y, keys)
 
 
 class _Task(NamedTuple):

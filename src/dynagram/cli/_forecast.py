@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,9 @@ from dynagram.cli._output import console, print_json, print_list
 
 if TYPE_CHECKING:
     from dynagram.theory.saddle._forecast_record import Forecast
+    from dynagram.training import GradientDescent, Optax
 else:
-    Forecast = object  # imported when the command runs, so that --help stays quick
+    Forecast = GradientDescent = Optax = object  # imported when the command runs: --help is quick
 
 
 def forecast(
@@ -21,16 +23,26 @@ def forecast(
     data: Batch,
     activation: ActivationName,
     lr: Annotated[float, typer.Option("--lr", help="The learning rate.")],
-    momentum: Annotated[float, typer.Option(help="Of gradient descent with momentum.")] = 0.0,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="gd, momentum or adam; momentum where --momentum is given, else gd."),
+    ] = None,
+    momentum: Annotated[
+        float | None, typer.Option(help="β of momentum (0.9 unless given), or Adam's b1.")
+    ] = None,
+    eps: Annotated[float, typer.Option(help="Adam's ε.")] = 1e-8,
     loss: Annotated[
         str,
         typer.Option(
-            help="What the rate belongs to: mean (of squares over samples and outputs, as "
-            "torch.nn.MSELoss) or half-sum (½ sum over the batch)."
+            help="What is trained and printed: mean (of squares over samples and outputs, as "
+            "torch.nn.MSELoss), half-sum (½ sum over the batch), cross-entropy or logistic."
         ),
     ] = "mean",
+    batch: Annotated[
+        int | None, typer.Option(help="Samples per step; all unless given.", min=1)
+    ] = None,
     fraction: Annotated[
-        float, typer.Option(help="Part of the small-signal fall that counts as escape.")
+        float, typer.Option(help="Part of the first stage's fall that counts as escape.")
     ] = 0.5,
     factor: Annotated[float, typer.Option(help="Rescaling tried on every layer in turn.")] = 2.0,
     layers: LayerNames = None,
@@ -39,20 +51,38 @@ def forecast(
 ) -> None:
     """Is this network on a plateau near a saddle, and when will it leave?
 
-    Steps are counted from the given weights. The forecast ends where the loss has fallen half-way
-    to the least loss of a linear map, unless --fraction says otherwise.
+    Steps are counted from the given weights. The forecast ends where the loss has fallen by half
+    of the first thing that a linear map can learn, unless --fraction says otherwise.
     """
     from dynagram.theory.saddle._forecast import forecast as predict_escape
-    from dynagram.training import GradientDescent, Optax, Training
+    from dynagram.training import Training
 
-    algorithm = Optax("momentum", lr, momentum=momentum) if momentum else GradientDescent(lr)
-    training = Training(algorithm, loss=loss)
-    model, batch = load_model(weights, data, activation, layers, skip)
-    answer = predict_escape(model, batch, training, fraction=fraction, factor=factor)
+    algorithm = _algorithm(optimizer, lr, momentum, eps)
+    training = Training(algorithm, loss=loss, batch=batch)
+    model, samples = load_model(weights, data, activation, layers, skip)
+    answer = predict_escape(model, samples, training, fraction=fraction, factor=factor)
     if as_json:
         print_json(answer.to_dict())
     else:
         _print(answer)
+
+
+def _algorithm(
+    optimizer: str | None, lr: float, momentum: float | None, eps: float
+) -> GradientDescent | Optax:
+    from dynagram.errors import InvalidValueError
+    from dynagram.training import GradientDescent, Optax
+
+    kind = optimizer or ("momentum" if momentum else "gd")
+    if kind == "momentum":
+        return Optax("momentum", lr, momentum=0.9 if momentum is None else momentum)
+    if kind == "adam":
+        return Optax("adam", lr, b1=0.9 if momentum is None else momentum, eps=eps)
+    if kind != "gd":
+        raise InvalidValueError("--optimizer", kind, "expected gd, momentum or adam")
+    if momentum:
+        raise InvalidValueError("--momentum", momentum, "gd has none: --optimizer momentum")
+    return GradientDescent(lr)
 
 
 def _print(answer: Forecast) -> None:
@@ -68,6 +98,15 @@ def _print(answer: Forecast) -> None:
         f"fallen to {answer.escape_loss:.4g}."
     )
     print_list(out, answer.reasons)
+    for stage in answer.later:
+        out.print(f"Stage {stage.stage}: step {stage.step:.0f}, loss {stage.loss:.4g}.")
+    if answer.bounds is not None and answer.bootstrap_step is not None:
+        upper = answer.bounds.upper
+        above = f"to {upper:.0f} steps" if math.isfinite(upper) else "steps or more"
+        out.print(
+            f"Bounds of Theorem 11: {answer.bounds.lower:.0f} {above}. The small layers are too "
+            f"small for an escape until step {answer.bootstrap_step:.0f}."
+        )
     out.print()
     out.print(answer.table())
     out.print()

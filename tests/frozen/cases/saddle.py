@@ -16,7 +16,9 @@ from dynagram.theory.saddle import (
     fastest_growth,
     reduced_path,
 )
-from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.theory.saddle._chain import Chain
+from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._tasks import LinearTask
 from dynagram.training import GradientDescent, Training
 from frozen.registry import SUMMED, case
 
@@ -97,5 +99,5 @@ def one_forecast(activation):
 @case(rtol=SUMMED)
 def surrogate():
     weights, x, y = drawn()
-    found = surrogate_escape(LinearTask.of(x, y), weights, gain=1.0, levels=[0.2, 0.1])
+    found = surrogate_escape(LinearTask.of(x, y), Chain.linear(weights), [0.2, 0.1])
     return {"times": found.times, "growth": found.velocity_growth}

@@ -8,7 +8,7 @@ import pytest
 from dynagram.data import Data
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP, Architecture, Model
-from dynagram.theory.saddle._forecast import forecast
+from dynagram.theory.saddle._forecast import _CORRECTED, forecast
 from dynagram.training import GradientDescent, GradientFlow, Optax, Training
 from dynagram_experiments.saddle._plateaus import draw_plateau, measured_escape
 
@@ -33,7 +33,7 @@ def plateau(name="tanh", depth=4, width=24, scale=0.12, seed=3, samples=256):
 
 
 @pytest.mark.parametrize(
-    ("name", "momentum", "allowed"), [("tanh", 0.0, 0.02), ("sin", 0.8, 0.03), ("gelu", 0.0, 0.1)]
+    ("name", "momentum", "allowed"), [("tanh", 0.0, 0.01), ("sin", 0.8, 0.01), ("gelu", 0.0, 0.01)]
 )
 def test_the_forecast_is_what_training_does(name, momentum, allowed):
     # The batch the forecaster sees is the one trained on: what is left is the theory's own error.
@@ -55,11 +55,11 @@ def test_the_interval_has_a_part_for_the_nonlinearity_and_one_for_the_batch():
         answer = predicted(member.weights, (x[:rows], y[:rows]), name)
         low, high = answer.interval
         assert low * high == pytest.approx(answer.escape_step**2)
-        return math.log10(high / low) / 2, max(answer.nonlinearity)
+        return math.log10(high / low) / 2, answer.regime.numbers["curvature_ratio"]
 
-    # In a large batch the neglected z² of gelu is all that counts, 0.45 per unit as calibrated.
-    whole, nonlinearity = width("gelu", 0.25, 20_000)
-    assert whole == pytest.approx(1.645 * 0.45 * nonlinearity, rel=0.1)
+    # In a large batch the corrected z² of gelu is all that counts, a share of it as calibrated.
+    whole, ratio = width("gelu", 0.25, 20_000)
+    assert whole == pytest.approx(1.645 * _CORRECTED * abs(math.log10(ratio)), rel=0.2)
     # The scatter of the batch falls like 1/√rows, the nonlinear part of tanh is small.
     assert width("tanh", 0.12, 100)[0] > 4 * width("tanh", 0.12, 20_000)[0]
 
@@ -97,10 +97,11 @@ def test_the_learning_rates_of_the_network_and_fixed_layers():
     assert frozen.escape_step > whole.escape_step
     widths = model.network.widths
     rates = [*map(float, widths[:-2]), 0.0]
-    slow = Model(Architecture(widths, "tanh", lambda_W=rates), model.params)
+    slow = Model(Architecture(widths, "tanh", lambda_b=0.0, lambda_W=rates), model.params)
     assert forecast(slow, data, how()).escape_step == frozen.escape_step
     # λ_W = 1 for all layers of width n is plain descent at a rate 1/n but in the first layer.
-    spec = MLP(widths, "tanh", C_b=0.0, C_W=1.0, lambda_W=[widths[0] / widths[1], 1, 1, 1])
+    rates = [widths[0] / widths[1], 1, 1, 1]
+    spec = MLP(widths, "tanh", C_b=0.0, C_W=1.0, lambda_b=0.0, lambda_W=rates)
     by_width = forecast(Model(spec, model.params), data, how(RATE * widths[1]))
     assert by_width.escape_step == pytest.approx(whole.escape_step, rel=1e-9)
 
@@ -117,17 +118,6 @@ def test_bottleneck_and_stages_are_reported():
     assert answer.stages == 2
     small = predicted(weights, (x, np.tanh(x[:, :1]) * np.ones((1, 2))), "tanh")
     assert small.stages == 1
-
-
-def test_biases_are_centred_away():
-    member = plateau()
-    x, y = member.train
-    biases = [np.full(w.shape[0], 1e-3) for w in member.weights]
-    plain = predicted(member.weights, (x, y), "tanh")
-    model = Model.of_matrices(member.weights, "tanh", biases=biases)
-    shifted = forecast(model, Data(x, y + 5.0), how())
-    assert shifted.plateau
-    assert shifted.escape_step == pytest.approx(plain.escape_step, rel=0.15)
 
 
 @pytest.mark.parametrize(
@@ -188,10 +178,11 @@ def test_the_record_shows_itself():
         (how(), {"fraction": 1.5}, "fraction"),
         (how(), {"factor": 0.0}, "factor"),
         (how(momentum=1.0), {}, "momentum = 1.0"),
-        (how(loss="cross-entropy"), {}, "expected a squared error"),
+        (how(loss="cross-entropy"), {}, "are probabilities"),
+        (how(loss="some:function"), {}, "expected one of half-sum"),
         (how(weight_decay=0.1), {}, "weight_decay"),
         (Training(GradientFlow(), loss="mean"), {}, "forecasts follow GradientDescent"),
-        (Training(Optax("adam", 0.1), loss="mean"), {}, "forecasts follow GradientDescent"),
+        (Training(Optax("optax:rmsprop", 0.1), loss="mean"), {}, "forecasts follow"),
         (Training(Optax("momentum", 0.1, nesterov=True)), {}, "nesterov"),
     ],
 )

@@ -12,8 +12,10 @@ from jaxtyping import Array
 
 from dynagram.ensembles import train
 from dynagram.networks import MLP, Layer, Params
+from dynagram.theory.saddle._chain import Chain
 from dynagram.theory.saddle._classes import classify
-from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._tasks import LinearTask
 from dynagram.training import GradientDescent, Training
 
 DEPTH, WIDTH, INPUTS = 8, 128, 16
@@ -55,7 +57,7 @@ def surrogate_times(seed: int, r: int, scales: np.ndarray, *, paired: bool = Fal
 
     def steps(scale: float, index: int) -> float:
         weights = _weights(seed, r, scale, index, paired=paired)
-        escape = surrogate_escape(task, weights, gain=1.0, levels=[THRESHOLD])
+        escape = surrogate_escape(task, Chain.linear(weights), [THRESHOLD])
         return escape.times[0] / LEARNING_RATE
 
     return np.array([[steps(scale, index) for index in range(SEEDS)] for scale in scales])

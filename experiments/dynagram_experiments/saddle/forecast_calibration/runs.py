@@ -13,7 +13,9 @@ from dynagram.activations import activation
 from dynagram.data import Data
 from dynagram.networks import Model
 from dynagram.theory.saddle import Forecast, forecast
-from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.theory.saddle._chain import Chain
+from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._tasks import LinearTask
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments._parts import Table
 from dynagram_experiments.saddle._plateaus import Plateau, draw_plateau, measured_escape
@@ -119,8 +121,8 @@ def _no_plateau(
         gain = float(activation(name).values(np.zeros(1), 1)[0]) ** (depth - 1)
         task = LinearTask.of(x, y)
         level = 0.5 * (0.5 * task.power + task.minimum)
-        left = surrogate_escape(task, weights, gain=gain, levels=[level])
-        return list(left.weights), (x, y), name
+        left = surrogate_escape(task, Chain.linear(weights, gain=gain), [level])
+        return list(left.chain.weights), (x, y), name
     if kind == "learnt":  # the readout fitted by least squares: most of the loss is gone
         h = x
         for layer in weights[:-1]:

@@ -13,6 +13,9 @@ from dynagram.theory.saddle._blocks import block_escape as block_escape
 from dynagram.theory.saddle._blocks import block_loss as block_loss
 from dynagram.theory.saddle._blocks import block_path as block_path
 from dynagram.theory.saddle._blocks import block_velocity as block_velocity
+from dynagram.theory.saddle._bounds import EscapeBounds as EscapeBounds
+from dynagram.theory.saddle._bounds import escape_bounds as escape_bounds
+from dynagram.theory.saddle._chain import Chain as Chain
 from dynagram.theory.saddle._classes import ActivationClass as ActivationClass
 from dynagram.theory.saddle._classes import classify as classify
 from dynagram.theory.saddle._clocks import Clock as Clock
@@ -21,8 +24,10 @@ from dynagram.theory.saddle._escape import EscapeTimes as EscapeTimes
 from dynagram.theory.saddle._escape import escape_times as escape_times
 from dynagram.theory.saddle._flow import Coordinates as Coordinates
 from dynagram.theory.saddle._forecast import forecast as forecast
+from dynagram.theory.saddle._forecast_record import Bounds as Bounds
 from dynagram.theory.saddle._forecast_record import Counterfactual as Counterfactual
 from dynagram.theory.saddle._forecast_record import Forecast as Forecast
+from dynagram.theory.saddle._forecast_record import LaterStage as LaterStage
 from dynagram.theory.saddle._homotopy import Homotopy as Homotopy
 from dynagram.theory.saddle._homotopy import escape_homotopy as escape_homotopy
 from dynagram.theory.saddle._homotopy import homotopy_slope as homotopy_slope

@@ -1,31 +1,35 @@
 """When will this network leave its plateau? A forecast from its weights and one batch.
 
-The deep-linear surrogate with the measured mean slopes of the activations is integrated from the
-current weights until its loss has fallen by the asked fraction of what a linear map can gain.
-Gradient descent lags behind the flow by (1+β)/(2(1−β)) · log of the growth of the velocity, in
-steps, β being the momentum; the forecast includes it. Derivation:
-docs/derivations/surrogate-flow.md (D4.5), (D4.6).
+The affine surrogate with the measured slopes and offsets of the activations is integrated from the
+current weights until its loss has fallen by the asked fraction of its first stage. Gradient descent
+lags behind the flow by (1+β)/(2(1−β)) · log of the growth of the velocity, in steps, β being the
+momentum; the forecast includes it. Derivation: docs/derivations/surrogate-flow.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from dynagram.data import Data
-from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.errors import InvalidValueError
 from dynagram.networks import Model
 from dynagram.networks._model import takes_model
-from dynagram.observables._signal import LayerSignals, layer_signals, mean_slopes
+from dynagram.observables._signal import LayerSignals, layer_signals
 from dynagram.results._regime import Judge, Regime
+from dynagram.theory.saddle._bounds import escape_bounds
+from dynagram.theory.saddle._chain import Chain
 from dynagram.theory.saddle._classes import classify
-from dynagram.theory.saddle._forecast_record import Counterfactual, Forecast
-from dynagram.theory.saddle._surrogate import RTOL, LinearTask, surrogate_escape
-from dynagram.training import GradientDescent, Optax, Training
-from dynagram.training._losses import half_sum_factor
+from dynagram.theory.saddle._descent import Descent
+from dynagram.theory.saddle._forecast_record import Bounds, Counterfactual, Forecast, LaterStage
+from dynagram.theory.saddle._plateau import Escape, Plateau, gradient_size
+from dynagram.theory.saddle._stages import count_stages
+from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._tasks import SAMPLED, output_curvature
+from dynagram.training import LOSSES, Training
+from dynagram.training._losses import SQUARED, check_loss_targets, half_sum_factor
 
 FRACTION = 0.5
 COVERAGE = 0.9  # of the interval, as calibrated by the experiment saddle-forecast-calibration
@@ -35,15 +39,17 @@ _LARGEST_NONLINEARITY = 0.35
 _LARGEST_OUTPUT = 0.1
 # On a plateau most of the time passes before the first tenth of the fall; in an ordinary decay
 # e^{−t} it is 0.15 of the time to the half.
-_EARLY, _EARLY_SHARE = 0.1, 0.5
+_EARLY_SHARE = 0.5
+# Gradients below this part of Adam's ε leave it gradient descent at the rate η/ε.
+_BELOW_EPSILON = 0.1
 # Error of log10(steps) per unit of nonlinearity, by the order q of the first nonlinear term, and
 # of a step that is not observed: fitted to trained networks, see the experiment.
 _NEGLECTED = {2: 0.45, 3: 0.12}
+_CORRECTED = 0.2  # of the correction by the network's own flow
 _SUBBATCHES = 4
 # 90 % quantiles: of a Gaussian, and of Student's t for a spread known from four sub-batches only.
 _GAUSSIAN, _STUDENT = 1.645, 2.132
 _GAIN_SAMPLES = 256  # enough for the mean slopes of a rescaled network
-_QUICK_RTOL = 1e-3
 
 
 @takes_model
@@ -62,14 +68,16 @@ def forecast(
 
     - `model`: the network as it stands, with its learning rates; without skips.
     - `data`: a batch of what it trains on.
-    - `training`: gradient descent, perhaps with momentum, on a squared error.
-    - `fraction`: the part of the fall to the least loss of a linear map that counts as escape.
+    - `training`: gradient descent, perhaps with momentum and mini-batches, on one of `LOSSES`;
+        Adam where its ε is above all gradients, elsewhere the forecast abstains.
+    - `fraction`: the part of the first stage's fall that counts as escape.
     - `factor`: by which the counterfactuals rescale a layer.
     - `seed`: of the sub-batches behind the interval.
 
-    **Returns:** `Forecast`. Cost: L + 5 surrogate flows, below two seconds for 8 layers of 256
-    units.
+    **Returns:** `Forecast`. Cost: L + 9 surrogate flows and one flow of the network itself on a
+    part of the batch, a few seconds for 8 layers of 256 units.
 
+    >>> from dynagram.training import GradientDescent
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(1000, 8))
     >>> sizes = (32, 8), (32, 32), (32, 32), (1, 32)
@@ -81,117 +89,68 @@ def forecast(
     """
     _check(fraction, factor)
     model, x, y = model.in_float64(), data.check(model.network).x, data.y
+    descent, unit = Descent.of(training), _loss_unit(training, data)
     state = layer_signals(model, x, y)
     kind = classify(model.network.activation)
-    is_centred = kind.offset != 0.0 or any(np.any(layer.b) for layer in model.params)
-    unit = _loss_unit(training, data)
-    run = _Run(
-        model,
-        math.prod(state.gains),
-        [unit * rate for rate in _relative_rates(model, training)],
-        _learning_rate(training),
-        _momentum(training),
-        fraction,
+    case = Plateau.of(
+        model, x, y, descent, loss=training.loss, unit=unit, fraction=fraction,
+        fixed=training.fixed, is_offset=kind.offset != 0.0,
+    )  # fmt: skip
+    count, noise = count_stages(
+        training.loss, x, y, case.stages.constant, centred=case.learns_constants
     )
-    task = LinearTask.of(x, y, centred=is_centred)
-    present, silent = _losses(state, x, y, task, is_centred)
-    stages, null = _stages(task, len(x))
     judge = Judge()
-    judge.numbers |= {"loss": unit * present, "silent_loss": unit * silent, "stages": float(stages)}
-    _judge_signal(judge, state, kind.label, present, silent, unit, task, stages, null)
-    answer = None if judge.level else run.steps(task, present, parts=(2 * _EARLY, 1.0))
-    if answer is not None and math.isfinite(answer.half):
+    present = case.loss_of(state.outputs)
+    judge.numbers |= {
+        "loss": unit * present,
+        "silent_loss": unit * case.stages.loss,
+        "stages": float(count),
+    }
+    _judge_signal(judge, state, kind.label, case, count, noise)
+    escape = None if judge.level else case.escape()
+    if escape is not None and math.isfinite(escape.time):
         judge.measure(
-            "early_fall", 1.0 - answer.early_share, 1.0 - _EARLY_SHARE, 1.0 - _EARLY_SHARE,
-            f"the loss is already falling: a tenth of the fall takes {answer.early_share:.0%} of "
+            "early_fall", 1.0 - escape.early_share, 1.0 - _EARLY_SHARE, 1.0 - _EARLY_SHARE,
+            f"the loss is already falling: a tenth of the fall takes {escape.early_share:.0%} of "
             "the time to the half, on a plateau most of it",
         )  # fmt: skip
-        answer = None if judge.level else answer
-    if answer is None:
-        counterfactuals, interval = (), None
-    else:
-        spread = _batch_spread(run, x, y, is_centred, answer.half, seed)
-        interval = _interval(answer.half, spread, state, kind.q)
-        sample = x[:: max(len(x) // _GAIN_SAMPLES, 1)]
+        if descent.epsilon is not None:
+            _judge_adam(judge, gradient_size(case, escape.early), descent.epsilon)
+        escape = None if judge.level else escape
+    counterfactuals, interval, later, bounds, bootstrap = (), None, (), None, None
+    if escape is not None:
+        spread = _batch_spread(case, escape, seed)
+        ratio = case.curvature_ratio(escape)
+        judge.numbers["curvature_ratio"] = ratio
+        neglected = _neglected(ratio, max(state.nonlinearity, default=0.0), kind.q)
+        ratio = 1.0 if math.isnan(ratio) else ratio
+        escape = replace(escape, steps=ratio * escape.steps)
+        interval = _interval(case, escape, spread, neglected)
         counterfactuals = tuple(
-            run.rescale(
-                layer, factor, task, present,
-                lambda changed: math.prod(mean_slopes(changed, sample)),
-            )
+            Counterfactual(layer, factor, ratio * changed.quick_steps(escape.slowness))
             for layer in range(1, model.network.depth + 1)
-        )  # fmt: skip
+            for changed in [case.rescaled(layer, factor, _GAIN_SAMPLES)]
+        )
+        bounds, bootstrap = _bounds(case, state)
+        later = case.later_stages(escape, count, _LARGEST_NONLINEARITY)
     return Forecast(
-        regime=_regime(judge, state, unit * present, unit * silent, stages),
-        escape_step=None if answer is None else answer.half,
+        regime=_regime(judge, state, case, present, count, escape, later),
+        escape_step=None if escape is None else escape.steps,
         interval=interval,
         loss=unit * present,
-        escape_loss=unit * (present + fraction * (task.minimum - present)),
+        plateau_loss=unit * case.stages.loss,
+        plateau_step=0.0 if escape is None else escape.arrival,
+        escape_loss=unit * case.stages.level(fraction),
         names=tuple(model.name_of(layer) for layer in range(1, model.network.depth + 1)),
         bottleneck=state.bottleneck,
         scales=state.scales,
         nonlinearity=state.nonlinearity,
-        stages=stages,
+        stages=count,
+        later=later,
+        bounds=bounds,
+        bootstrap_step=bootstrap,
         counterfactuals=counterfactuals,
     )
-
-
-@dataclass(frozen=True)
-class _Answer:
-    half: float
-    early_share: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """A network and training settings; a task turns them into a number of steps.
-
-    `rates` are those of the layers, in the convention ½E|f − y|².
-    """
-
-    model: Model
-    gain: float
-    rates: list[float]
-    learning_rate: float
-    momentum: float
-    fraction: float
-
-    def steps(
-        self,
-        task: LinearTask,
-        present: float,
-        rtol: float = RTOL,
-        parts: tuple[float, ...] = (1.0,),
-    ) -> _Answer:
-        """Steps until all `parts` of the fall are done, and the share of them of the first one."""
-        fall = self.fraction * (task.minimum - present)
-        levels = [present + part * fall for part in parts]
-        weights = [np.asarray(layer.W) for layer in self.model.params]
-        escape = surrogate_escape(
-            task, weights, gain=self.gain, levels=levels, rates=self.rates, rtol=rtol
-        )
-        early, half = escape.times[0], escape.times[-1]
-        if not math.isfinite(half):
-            return _Answer(math.inf, 1.0)
-        per_time = (1.0 - self.momentum) / self.learning_rate
-        lag = 0.5 * (1.0 + self.momentum) / (1.0 - self.momentum) * escape.velocity_growth
-        return _Answer(half * per_time + max(lag, 0.0) + 0.5, early / half if half else 0.0)
-
-    def rescale(
-        self,
-        layer: int,
-        factor: float,
-        task: LinearTask,
-        present: float,
-        gain_of: Callable[[Model], float],
-    ) -> Counterfactual:
-        """The forecast with one layer multiplied; its signals are larger, so the slopes differ."""
-        params = tuple(
-            part._replace(W=factor * part.W) if number == layer else part
-            for number, part in enumerate(self.model.params, start=1)
-        )
-        changed = self.model.with_params(params)
-        other = replace(self, model=changed, gain=gain_of(changed))
-        return Counterfactual(layer, factor, other.steps(task, present, rtol=_QUICK_RTOL).half)
 
 
 def _check(fraction: float, factor: float) -> None:
@@ -201,81 +160,19 @@ def _check(fraction: float, factor: float) -> None:
         raise InvalidValueError("fraction", fraction, "expected 0 < fraction < 1")
 
 
-def _learning_rate(training: Training) -> float:
-    """η, refused for what a plateau forecast does not know how to follow."""
-    if not isinstance(training, Training):
-        raise InvalidTypeError("training", type(training).__name__, "expected a Training")
-    is_momentum = isinstance(training.algorithm, Optax) and training.name == "momentum"
-    if training.eta is None or not (isinstance(training.algorithm, GradientDescent) or is_momentum):
-        allowed = 'forecasts follow GradientDescent(eta) or Optax("momentum", eta)'
-        raise InvalidValueError("algorithm", training.name, allowed)
-    if training.weight_decay != 0.0:
-        allowed = "a forecast is without weight decay"
-        raise InvalidValueError("weight_decay", training.weight_decay, allowed)
-    return training.eta
-
-
-def _momentum(training: Training) -> float:
-    if not isinstance(training.algorithm, Optax):
-        return 0.0
-    options = dict(training.algorithm.options)
-    if options.get("nesterov", False):
-        raise InvalidValueError("nesterov", True, "a forecast is for plain momentum")
-    momentum = float(options.get("momentum", 0.9))
-    if not 0.0 <= momentum < 1.0:
-        raise InvalidValueError("momentum", momentum, "expected 0 ≤ momentum < 1")
-    return momentum
-
-
 def _loss_unit(training: Training, data: Data) -> float:
-    """The loss that `training` names over ½E|f − y|²."""
-    return len(data.x) * half_sum_factor(training.loss, len(data.x), data.outputs)
-
-
-def _relative_rates(model: Model, training: Training) -> list[float]:
-    """λ_W/n_{ℓ-1} of the layers, 0 for those that stay as they are."""
-    rates = zip(model.network.lambda_W, model.network.widths[:-1], strict=True)
-    return [
-        0.0 if layer in training.fixed else rate / n
-        for layer, (rate, n) in enumerate(rates, start=1)
-    ]
-
-
-def _losses(
-    state: LayerSignals, x: np.ndarray, y: np.ndarray, task: LinearTask, centred: bool
-) -> tuple[float, float]:
-    """The present loss, and that of a network whose output does not depend on the input."""
-    miss = state.outputs - y
-    if centred:
-        miss = miss - miss.mean(axis=0)
-    return 0.5 * float(np.sum(miss * miss)) / len(x), 0.5 * task.power
-
-
-def _stages(task: LinearTask, samples: int) -> tuple[int, float]:
-    """Singular values of Σ^{−1/2}Cᵀ above what targets without a signal give at this size.
-
-    For independent targets of the same power the squares sum to n_0 E|y|²/samples on average, with
-    a spread of √(2 n_0) E|y|²/samples; half of that spread three times over is the margin.
-    """
-    values, vectors = np.linalg.eigh(task.second_moment)
-    alive = values > 1e-12 * max(float(values[-1]), 0.0)
-    whitened = (task.cross_moment @ vectors[:, alive]) / np.sqrt(values[alive])
-    squares = np.linalg.svd(whitened, compute_uv=False) ** 2
-    inputs = int(alive.sum())
-    null = (inputs + 3.0 * math.sqrt(2.0 * inputs)) * task.power / samples
-    return int(np.sum(squares > null)), null
+    """The loss that `training` names over ½E|f − y|², or over that of a sample."""
+    samples = min(training.batch_size or len(data.x), len(data.x))
+    check_loss_targets(training.loss, data.y)
+    if training.loss in SAMPLED:
+        return 1.0 / data.outputs if training.loss == "logistic" else 1.0
+    if training.loss not in SQUARED:
+        raise InvalidValueError("loss", training.loss, f"expected one of {', '.join(LOSSES)}")
+    return samples * half_sum_factor(training.loss, samples, data.outputs)
 
 
 def _judge_signal(
-    judge: Judge,
-    state: LayerSignals,
-    label: str,
-    present: float,
-    silent: float,
-    unit: float,
-    task: LinearTask,
-    stages: int,
-    null: float,
+    judge: Judge, state: LayerSignals, label: str, case: Plateau, count: int, noise: float
 ) -> None:
     """Is the signal small, the output silent, and is there something linear to learn?"""
     worst = max(state.nonlinearity, default=0.0)
@@ -287,63 +184,116 @@ def _judge_signal(
         f"the signal is not small: {worst:.0%} of layer {layer}'s activation is nonlinear "
         f"(largest allowed {_LARGEST_NONLINEARITY:.0%})",
     )  # fmt: skip
-    spread = state.outputs - state.outputs.mean(axis=0)
-    output = float(np.sum(spread * spread)) / len(spread) / max(task.power, 1e-300)
-    fallen = 1.0 - present / silent if silent > 0.0 else 0.0
+    mean = state.outputs.mean(axis=0)
+    silent = case.loss_of(np.broadcast_to(mean, state.outputs.shape))
+    present, whole = case.loss_of(state.outputs), max(case.stages.loss, 1e-300)
+    bend = output_curvature(case.loss, state.outputs, case.y, state.outputs - mean)
+    output, fallen = 0.5 * bend / whole, (silent - present) / whole
     judge.measure(
         "output", max(output, fallen), _LARGEST_OUTPUT, _LARGEST_OUTPUT,
         f"the output is not small: its power is {output:.0%} of the targets' and the loss "
-        f"{unit * present:.4g} against {unit * silent:.4g} of a silent network",
+        f"{case.unit * present:.4g} against {case.unit * silent:.4g} of a silent network",
     )  # fmt: skip
-    if stages == 0:
-        share = null / max(task.power, 1e-300)
+    if count == 0:
         judge.object(
             2,
             "the targets show no linear signal beyond chance in this batch "
-            f"(threshold {share:.0%} of their power)",
+            f"(threshold {noise:.0%} of their power)",
         )
 
 
+def _judge_adam(judge: Judge, gradient: float, epsilon: float) -> None:
+    """While gradients are below ε Adam is descent at the rate η/ε; above, there is no plateau."""
+    judge.measure(
+        "gradient_over_epsilon", gradient / epsilon, _BELOW_EPSILON, _BELOW_EPSILON,
+        f"Adam divides gradients by their size, here up to {gradient:.2g}, as soon as they exceed "
+        f"eps = {epsilon:.2g}: small ones no longer mean small steps, and the plateau of gradient "
+        "descent is not there. Forecast it with momentum, or with eps above "
+        f"{gradient / _BELOW_EPSILON:.2g}",
+    )  # fmt: skip
+
+
 def _regime(
-    judge: Judge, state: LayerSignals, present: float, silent: float, stages: int
+    judge: Judge,
+    state: LayerSignals,
+    case: Plateau,
+    present: float,
+    count: int,
+    escape: Escape | None,
+    later: tuple[LaterStage, ...],
 ) -> Regime:
     regime = judge.regime("small signal", "on a plateau")
     if judge.level:
         return regime
-    escapes = "one escape" if stages == 1 else f"{stages} escapes, one per output direction"
+    loss, now = case.unit * case.stages.loss, case.unit * present
+    arrival = 0.0 if escape is None else escape.arrival
+    if arrival > 0.0:
+        first = f"the mean of the targets comes first, in {arrival:.0f} steps: from {now:.4g} the "
+        first += f"loss falls to the plateau at {loss:.4g}"
+    else:
+        first = f"the loss {now:.4g} is that of a silent network, {loss:.4g}"
+    escapes = "one escape" if count == 1 else f"{count} escapes, one per output direction"
+    rest = "what comes after it is not forecast"
+    if later:
+        rest = f"{len(later)} of the later ones are forecast"
+    elif count > 1:
+        rest = "the later ones are not forecast: by then the signal is not small"
     reasons = (
-        f"the loss {present:.4g} is that of a silent network, {silent:.4g}",
+        first,
         f"at most {max(state.nonlinearity, default=0.0):.1%} of an activation is nonlinear",
-        f"a linear signal is there: {escapes}; what comes after it is not forecast",
+        f"a linear signal is there: {escapes}; {rest}",
     )
     return replace(regime, reasons=reasons)
 
 
-def _batch_spread(
-    run: _Run, x: np.ndarray, y: np.ndarray, centred: bool, steps: float, seed: int
-) -> float:
+def _batch_spread(case: Plateau, escape: Escape, seed: int) -> float:
     """Root-mean-square change of log10(steps) on random halves of the batch.
 
     A half differs from the whole by as much as the whole from the population.
     """
-    if not math.isfinite(steps):
+    if not math.isfinite(escape.steps):
         return 0.0
     rng = np.random.default_rng(seed)
-    changes = []
+    whole, changes = case.quick_steps(escape.slowness), []
     for _ in range(_SUBBATCHES):
-        rows = rng.permutation(len(x))[: max(len(x) // 2, 1)]
-        task = LinearTask.of(x[rows], y[rows], centred=centred)
-        present = 0.5 * task.power
-        half = run.steps(task, present, rtol=_QUICK_RTOL).half
-        changes.append(math.log10(half / steps))
+        rows = rng.permutation(len(case.x))[: max(len(case.x) // 2, 1)]
+        half = case.on_rows(rows).quick_steps(escape.slowness)
+        changes.append(math.log10(half / whole) if math.isfinite(half) else 1.0)
     return math.sqrt(float(np.mean(np.square(changes))))
 
 
+def _neglected(ratio: float, nonlinearity: float, q: int | None) -> float:
+    """Spread of log10(steps) from curvature: of what the network's own flow corrects, or all."""
+    whole = _NEGLECTED[2 if q == 2 else 3] * nonlinearity
+    return whole if math.isnan(ratio) else _CORRECTED * abs(math.log10(ratio))
+
+
 def _interval(
-    steps: float, spread: float, state: LayerSignals, q: int | None
+    case: Plateau, escape: Escape, spread: float, neglected: float
 ) -> tuple[float, float]:
+    steps = escape.steps
     if not math.isfinite(steps):
         return (math.inf, math.inf)
-    neglected = _NEGLECTED[2 if q == 2 else 3] * max(state.nonlinearity, default=0.0)
-    width = math.hypot(_STUDENT * spread, _GAUSSIAN * neglected, _GAUSSIAN * 0.3 / steps)
-    return steps * 10.0**-width, steps * 10.0**width
+    batches = case.batch_noise(escape.early, steps)
+    width = math.hypot(
+        _STUDENT * spread, _GAUSSIAN * neglected, _GAUSSIAN * 0.3 / steps, _GAUSSIAN * batches
+    )
+    # A buffer that is filled already saves what an empty one costs.
+    filled = max(steps - case.descent.start, 0.5 * steps)
+    return filled * 10.0**-width, steps * 10.0**width
+
+
+def _bounds(case: Plateau, state: LayerSignals) -> tuple[Bounds | None, float | None]:
+    """Theorem 11 and Proposition 22 in steps, where nothing but the plateau is learnt."""
+    if case.learns_constants:
+        return None, None
+    fall = case.fraction * case.stages.falls[0]
+    times = escape_bounds(case.chain, case.stages.drive, fall, state.bottleneck)
+    layers = [layer - 1 for layer in state.bottleneck]
+
+    def size(chain: Chain) -> float:
+        return -max(float(np.linalg.norm(chain.weights[layer], 2)) for layer in layers)
+
+    found = surrogate_escape(case.task, case.chain, [-times.scale], rtol=1e-3, measure=size)
+    steps = case.descent.steps
+    return Bounds(steps(times.lower), steps(times.upper)), steps(found.times[0])

@@ -30,6 +30,36 @@ class Counterfactual:
 
 
 @dataclass(frozen=True)
+class LaterStage:
+    """A stage after the first one.
+
+    **Arguments:**
+
+    - `stage`: its number; the first escape is 1.
+    - `step`: when half of its fall is done.
+    - `loss`: the loss then.
+    """
+
+    stage: int
+    step: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of the escape in steps (Theorem 11, Proposition 22), for the weights as they are.
+
+    **Arguments:**
+
+    - `lower`: from the spectral norms of the layers.
+    - `upper`: from the signal energy; inf where the signal points the wrong way at the start.
+    """
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
 class Forecast:
     """Whether a network sits on a small-signal plateau, and when it will leave it.
 
@@ -40,13 +70,17 @@ class Forecast:
     - `escape_step`: in steps from the given weights; None without a plateau, inf if no descent is
         possible.
     - `interval`: contains it with 90 % probability.
-    - `loss`, `escape_loss`: the loss that `Training` names, now and at the escape. With biases
-        both are those of centred outputs and targets.
+    - `loss`, `plateau_loss`, `escape_loss`: the loss that `Training` names, now, on the plateau,
+        and at the escape. The first two differ where the mean of the targets is still to be learnt.
+    - `plateau_step`: when that is done and the plateau begins, 0 if it has.
     - `names`: what the weight matrices are called.
     - `bottleneck`: the small layers, from 1.
     - `scales`, `nonlinearity`: as in `LayerSignals`.
     - `stages`: the number of separate escapes a linear network would make, one per singular value
-        of Σ^{−1/2}E[xyᵀ] above the noise of the batch.
+        of Σ^{−1/2}E[xyᵀ] above the noise of the batch. `escape_step` is about the first of them.
+    - `later`: the next ones, as far as the surrogate can follow them; without an interval.
+    - `bounds`: what the theorem says, None where a mean is learnt beside.
+    - `bootstrap_step`: until here the small layers are below m_0, which an escape needs (50).
     - `counterfactuals`: the forecast with each layer in turn rescaled.
     """
 
@@ -54,12 +88,17 @@ class Forecast:
     escape_step: float | None
     interval: tuple[float, float] | None
     loss: float
+    plateau_loss: float
+    plateau_step: float
     escape_loss: float
     names: tuple[str, ...]
     bottleneck: tuple[int, ...]
     scales: tuple[float, ...]
     nonlinearity: tuple[float, ...]
     stages: int
+    later: tuple[LaterStage, ...]
+    bounds: Bounds | None
+    bootstrap_step: float | None
     counterfactuals: tuple[Counterfactual, ...]
 
     @property

@@ -1,35 +1,35 @@
-"""The deep-linear surrogate of a network on a small-signal plateau, and when it leaves.
+"""The affine surrogate of a network on a small-signal plateau, and when it leaves.
 
-While the signals are small an activation acts as its slope, so that the network is
-f = g W_L⋯W_1 x with one number g for all activations, and its loss needs the data through
-Σ = E[xxᵀ], C = E[yxᵀ] and E|y|² only. Its gradient flow is integrated from the current weights:
-a plateau of a million training steps takes some twenty steps of an adaptive solver.
+While the signals are small an activation acts on each neuron as its best straight line, so that the
+network is a chain of affine maps, z_l = W_l h_{l−1} + b_l, h_l = a_l + g_l z_l, and its loss needs
+the data through means and second moments only (samples, for losses that are not squares). Its
+gradient flow is integrated from the current weights: a plateau of a million training steps takes
+some twenty steps of an adaptive solver.
 
 All velocities have the rank k of the output, and so do the stages of a Runge-Kutta step: they are
 kept as factors, which makes a step cost a few products of the weights with k vectors. That is why
 the Dormand–Prince method is written out here: diffrax adds up stages as whole arrays, of the size
 of the weights each.
-Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.3).
+Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.7).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-
-Weights = tuple[np.ndarray, ...]
+from dynagram.theory.saddle._chain import Chain, Change, Movement, ahead
+from dynagram.theory.saddle._tasks import Task
 
 RTOL = 1e-5
 _MOST_STEPS = 2000
-# Directions of Σ below this fraction of its largest eigenvalue carry no signal, only rounding.
-_SMALLEST_DIRECTION = 1e-12
+# A mean that is learnt much faster than the rest makes the flow stiff. After this many steps it is
+# slowed down tenfold: it stays fast, and its value follows from the rest as before.
+_STIFF_STEPS, _SLOWEST_MEAN = 500, 1e-6
 # Dormand and Prince's rule of order five: the coefficients of each stage, then of the result, and
 # of its difference from the embedded rule of order four.
 _STAGES = (
@@ -45,121 +45,89 @@ _ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1
 
 
 @dataclass(frozen=True, eq=False)
-class LinearTask:
-    """What a linear map can see of the data, and the loss ½E|Px − y|² of the map P.
-
-    >>> x = np.array([[1.0], [-1.0]])
-    >>> task = LinearTask.of(x, 2.0 * x)
-    >>> task.loss(np.zeros((1, 1))), round(task.minimum, 12)
-    (2.0, 0.0)
-    """
-
-    second_moment: Float[np.ndarray, "n_0 n_0"]
-    cross_moment: Float[np.ndarray, "outputs n_0"]
-    power: float
-
-    @classmethod
-    def of(
-        cls,
-        x: Float[np.ndarray, "samples n_0"],
-        y: Float[np.ndarray, "samples outputs"],
-        *,
-        centred: bool = False,
-    ) -> LinearTask:
-        """Moments over the rows; `centred` for a network whose biases carry the means."""
-        if centred:
-            x, y = x - x.mean(axis=0), y - y.mean(axis=0)
-        samples = x.shape[0]
-        return cls(x.T @ x / samples, y.T @ x / samples, float(np.sum(y * y)) / samples)
-
-    @property
-    def best_map(self) -> Float[np.ndarray, "outputs n_0"]:
-        """The smallest P of least loss, C Σ⁺."""
-        values, vectors = np.linalg.eigh(self.second_moment)
-        kept = values > _SMALLEST_DIRECTION * max(float(values[-1]), 0.0)
-        inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
-        return ((self.cross_moment @ vectors) * inverse) @ vectors.T
-
-    @property
-    def minimum(self) -> float:
-        """The least loss of a linear map: the end of the small-signal stage."""
-        return max(0.5 * (self.power - float(np.sum(self.best_map * self.cross_moment))), 0.0)
-
-    def residual(self, P: Float[np.ndarray, "outputs n_0"]) -> Float[np.ndarray, "outputs n_0"]:
-        """∂(loss)/∂P = PΣ − C."""
-        return P @ self.second_moment - self.cross_moment
-
-    def loss(self, P: Float[np.ndarray, "outputs n_0"]) -> float:
-        """½E|Px − y|²."""
-        seen = 0.5 * float(np.sum(P * (P @ self.second_moment))) - float(
-            np.sum(P * self.cross_moment)
-        )
-        return seen + 0.5 * self.power
-
-
-@dataclass(frozen=True, eq=False)
 class SurrogateEscape:
-    """When the surrogate's loss reached each level, in flow time, and the weights it had then.
+    """When the surrogate's loss reached each level, in flow time, and the chain it was then.
 
-    A level that is never reached has the time inf; `weights` are those at the last level reached.
-    `velocity_growth` is log(|v_end|/|v_start|) of the velocity of all weights, `steps` the number
-    of accepted steps of the solver.
+    A level that is never reached has the time inf; `chain` is that at the last level reached.
+    `velocity_growth` is log(|v_end|/|v_least|) of the velocity of all weights, `steps` the number
+    of accepted steps of the solver, `slowness` what the mean had to be slowed down by.
     """
 
     times: tuple[float, ...]
-    weights: Weights
+    chain: Chain
     velocity_growth: float
     steps: int
+    slowness: float = 1.0
 
 
 def linear_map(weights: Sequence[np.ndarray], gain: float) -> np.ndarray:
     """P = g W_L⋯W_1, multiplied from the side of the outputs: L products of k × n by n × n."""
-    product = weights[-1]
-    for layer in reversed(weights[:-1]):
-        product = product @ layer
-    return gain * product
+    return Chain.linear(weights, gain=gain).affine_map[0]
 
 
 def surrogate_escape(
-    task: LinearTask,
-    weights: Sequence[np.ndarray],
-    *,
-    gain: float,
+    task: Task,
+    chain: Chain,
     levels: Sequence[float],
-    rates: Sequence[float] | None = None,
+    *,
     rtol: float = RTOL,
+    measure: Callable[[Chain], float] | None = None,
+    slowness: float = 1.0,
 ) -> SurrogateEscape:
     """Flow times at which the surrogate's loss falls to `levels`, which must decrease.
 
-    `rates` are learning rates ρ_l of the layers relative to the common one. Cost: 10 to 50 steps
-    of seven evaluations, 4k Σ_l n_l n_{l−1} flop each, and two passes over the weights. Memory: two
+    `measure` replaces the loss by another function that falls; `slowness` is that of an earlier
+    solution, to begin with. Cost: 10 to 50 steps, some hundred where a mean is learnt beside, of
+    seven evaluations, 4k Σ_l n_l n_{l−1} flop each, and two passes over the weights. Memory: two
     copies of the weights.
 
+    >>> from dynagram.theory.saddle._tasks import LinearTask
     >>> task = LinearTask.of(np.array([[1.0], [-1.0]]), np.array([[1.0], [-1.0]]))
-    >>> start = [np.full((1, 1), 0.1)] * 2
-    >>> t = surrogate_escape(task, start, gain=1.0, levels=[0.125]).times[0]
+    >>> start = Chain.linear([np.full((1, 1), 0.1)] * 2)
+    >>> t = surrogate_escape(task, start, [0.125]).times[0]
     >>> bool(abs(t - 0.5 * np.log(99)) < 1e-4)     # w' = 2w(1 − w) from 0.01 to 1/2
     True
     """
+    return follow(Flow(task, chain, slowness, measure), levels, rtol)
+
+
+def follow(flow: Flow, levels: Sequence[float], rtol: float) -> SurrogateEscape:
+    """Solve a flow until its levels, with the mean slowed down as far as it takes."""
     wanted = [float(level) for level in levels]
     if sorted(wanted, reverse=True) != wanted or not wanted:
         raise InvalidValueError("levels", wanted, "one or more decreasing losses needed")
-    flow = _Flow(task, gain, [1.0] * len(weights) if rates is None else list(rates))
-    now = [np.array(layer, dtype=np.float64) for layer in weights]
+    while True:
+        is_last = flow.slowness < _SLOWEST_MEAN or not flow.chain.is_affine
+        most = _MOST_STEPS if is_last else _STIFF_STEPS
+        escape = _solve(flow, list(wanted), rtol, most)
+        if escape.steps < most or is_last:
+            return escape
+        flow = replace(flow, slowness=0.1 * flow.slowness)
+
+
+def velocity(task: Task, chain: Chain) -> Change:
+    """The velocity of the layers [W_l b_l] under gradient flow, as factors."""
+    change = Flow(task, chain).velocity(chain.joined)
+    assert isinstance(change, Change)
+    return change
+
+
+def _solve(flow: Flow, wanted: list[float], rtol: float, most: int) -> SurrogateEscape:
+    now = flow.chain.joined
     times: list[float] = []
-    while wanted and flow.loss(now) <= wanted[0]:
+    while wanted and flow.value(now) <= wanted[0]:
         times.append(0.0)
         wanted.pop(0)
     velocity = flow.velocity(now)
+    least_speed = speed = math.hypot(*velocity.sizes())
     # Steps are measured in growth times: near a blow-up these shrink, and the measure stays.
     time, taken, reach, longest, pace = 0.0, 0, 0.01, 5.0, _growth_time(now, velocity)
-    least = task.minimum  # what lies below is never reached
     # Steps that are too long are tried, and thrown away when they overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         while (
             wanted
-            and wanted[0] > least
-            and taken < _MOST_STEPS
+            and wanted[0] > flow.least
+            and taken < most
             and math.isfinite(time + reach * pace)
         ):
             step = reach * pace
@@ -169,80 +137,131 @@ def surrogate_escape(
                 reach *= max(0.2, 0.9 * size**-0.2) if math.isfinite(size) else 0.1
                 longest = 1.0  # the next one shall not be tried longer at once
                 continue
-            if flow.loss(moved) <= wanted[0]:
+            if flow.value(moved) <= wanted[0]:
                 step = flow.crossing(now, step, velocity, wanted.pop(0), 0.01 * rtol)
                 moved, _, after = flow.step(now, step, velocity)
                 times.append(time + step)
             now, velocity, time, taken = moved, after, time + step, taken + 1
             reach, longest = reach * min(longest, 0.9 * max(size, 1e-6) ** -0.2), 5.0
             pace = _growth_time(now, velocity)
-    speeds = [math.hypot(*flow.velocity(layers).sizes()) for layers in (weights, now)]
-    growth = math.log(speeds[1] / speeds[0]) if min(speeds) > 0 else 0.0
-    return SurrogateEscape((*times, *[math.inf] * len(wanted)), tuple(now), growth, taken)
+            speed = math.hypot(*velocity.sizes())
+            least_speed = min(least_speed, speed)
+    growth = math.log(speed / least_speed) if least_speed > 0 else 0.0
+    chain = flow.chain.with_layers(now)
+    reached = (*times, *[math.inf] * len(wanted))
+    return SurrogateEscape(reached, chain, growth, taken, flow.slowness)
 
 
-class _Change(NamedTuple):
-    """left[l]ᵀ right[l] for every layer, with as many rows as the rank."""
+def iterated_escape(
+    task: Task, chain: Chain, level: float, *, rate: float, momentum: float, most: int
+) -> float:
+    """Steps of gradient descent with momentum on the surrogate, one by one, until `level`.
 
-    left: list[np.ndarray]
-    right: list[np.ndarray]
+    The buffer starts empty. Between two steps the loss is interpolated; inf if `level` is not
+    reached in `most` steps. Cost: an evaluation and a pass over the weights each.
 
-    def sizes(self) -> list[float]:
-        """Frobenius norms, from the small Gram matrices of the factors."""
-        return [
-            math.sqrt(max(float(np.sum((a @ a.T) * (b @ b.T))), 0.0))
-            for a, b in zip(self.left, self.right, strict=True)
-        ]
+    >>> from dynagram.theory.saddle._tasks import LinearTask
+    >>> task = LinearTask.of(np.array([[1.0], [-1.0]]), np.array([[1.0], [-1.0]]))
+    >>> start = Chain.linear([np.full((1, 1), 0.1)] * 2)
+    >>> steps = iterated_escape(task, start, 0.125, rate=1e-3, momentum=0.0, most=9999)
+    >>> bool(abs(1e-3 * steps - 0.5 * np.log(99)) < 3e-3)
+    True
+    """
+    flow, now = Flow(task, chain), chain.joined
+    buffer = [np.zeros_like(layer) for layer in now]
+    before = flow.value(now)
+    with np.errstate(over="ignore", invalid="ignore"):  # a rate that is too large ends in inf
+        for step in range(most):
+            if before <= level:
+                return float(step)
+            left, right = velocity(task, chain.with_layers(now))
+            for index, (rows, columns) in enumerate(zip(left, right, strict=True)):
+                buffer[index] = momentum * buffer[index] + rate * (rows.T @ columns)
+                now[index] = now[index] + buffer[index]
+            after = flow.value(now)
+            if not math.isfinite(after):
+                break
+            if after <= level:
+                return step + (before - level) / (before - after)
+            before = after
+    return math.inf
 
 
-def _growth_time(weights: Sequence[np.ndarray], velocity: _Change) -> float:
+def _growth_time(layers: Sequence[np.ndarray], velocity: Movement) -> float:
     """The shortest time in which a layer would change by its own size."""
-    pairs = zip(weights, velocity.sizes(), strict=True)
+    pairs = zip(layers, velocity.sizes(), strict=True)
     times = [float(np.linalg.norm(layer)) / speed for layer, speed in pairs if speed > 0]
     return min(times, default=math.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class _Flow:
-    """dW_l/dt = −ρ_l g (W_L⋯W_{l+1})ᵀ R (W_{l−1}⋯W_1)ᵀ with R = ∂(loss)/∂P."""
+class Flow:
+    """dW_l/dt = −ρ_l A_lᵀ E[r h_{l−1}ᵀ], A_l = ∂f/∂z_l; a bias is the weight of an input 1.
 
-    task: LinearTask
-    gain: float
-    rates: list[float]
+    E[r] counts `slowness` times, see `_STIFF_STEPS`.
+    """
 
-    def loss(self, weights: Sequence[np.ndarray]) -> float:
-        return self.task.loss(linear_map(weights, self.gain))
+    task: Task
+    chain: Chain
+    slowness: float = 1.0
+    measure: Callable[[Chain], float] | None = None
+
+    @property
+    def least(self) -> float:
+        """What `value` never falls below."""
+        if self.measure is not None:
+            return -math.inf
+        return self.task.least if self.chain.is_affine else self.task.minimum
+
+    def value(self, layers: Sequence[np.ndarray]) -> float:
+        """The loss, or what is measured in its place."""
+        if self.measure is not None:
+            return self.measure(self.chain.with_layers(layers))
+        return self.task.loss(*ahead(self.chain, layers)[1:])
 
     def step(
-        self, weights: list[np.ndarray], length: float, velocity: _Change
-    ) -> tuple[list[np.ndarray], float, _Change]:
-        """The weights after a step, the largest error of a layer over its norm, and the velocity.
+        self, layers: list[np.ndarray], length: float, velocity: Movement
+    ) -> tuple[list[np.ndarray], float, Movement]:
+        """The layers after a step, the largest error of one over its norm, and the velocity.
 
-        `velocity` is the one at `weights`.
+        `velocity` is the one at `layers`.
         """
-        moved, stages = self._moved(weights, length, velocity)
+        moved, stages = self._moved(layers, length, velocity)
         stages.append(self.velocity(moved))
-        error = _combined(stages, _ERROR, length)
-        assert error is not None
+        error = self.combined(stages, _ERROR, length)
         norms = [float(np.linalg.norm(layer)) for layer in moved]
         relative = [e / max(n, 1e-300) for e, n in zip(error.sizes(), norms, strict=True)]
         return moved, float(np.max(relative)), stages[-1]
 
     def _moved(
-        self, weights: list[np.ndarray], length: float, velocity: _Change
-    ) -> tuple[list[np.ndarray], list[_Change]]:
+        self, layers: list[np.ndarray], length: float, velocity: Movement
+    ) -> tuple[list[np.ndarray], list[Movement]]:
         stages = [velocity]
         for row in _STAGES[1:]:
-            stages.append(self.velocity(weights, _combined(stages, row, length)))
-        move = _combined(stages, _RESULT, length)
-        assert move is not None
-        return [w + a.T @ b for w, a, b in zip(weights, *move, strict=True)], stages
+            stages.append(self.velocity(layers, self.combined(stages, row, length)))
+        return self.moved(layers, self.combined(stages, _RESULT, length)), stages
+
+    def moved(self, layers: Sequence[np.ndarray], change: Movement) -> list[np.ndarray]:
+        """The layers after a change."""
+        assert isinstance(change, Change)
+        return [w + a.T @ b for w, a, b in zip(layers, *change, strict=True)]
+
+    def combined(
+        self, stages: Sequence[Movement], factors: Sequence[float], step: float
+    ) -> Movement:
+        """step · Σ_j factors_j · stage_j, by stacking the factors of the stages."""
+        used = [(step * c, stage) for c, stage in zip(factors, stages, strict=True) if c != 0.0]
+        numbers = range(len(self.chain.weights))
+        return Change(
+            [np.concatenate([c * stage.left[index] for c, stage in used]) for index in numbers],  # pyright: ignore
+            [np.concatenate([stage.right[index] for _, stage in used]) for index in numbers],  # pyright: ignore
+        )
 
     def crossing(
         self,
-        weights: list[np.ndarray],
+        layers: list[np.ndarray],
         length: float,
-        velocity: _Change,
+        velocity: Movement,
         level: float,
         tolerance: float,
     ) -> float:
@@ -250,48 +269,32 @@ class _Flow:
         from scipy.optimize import brentq
 
         def excess(part: float) -> float:
-            return self.loss(self._moved(weights, part, velocity)[0] if part else weights) - level
+            return self.value(self._moved(layers, part, velocity)[0] if part else layers) - level
 
         return float(brentq(excess, 0.0, length, xtol=tolerance * length, rtol=tolerance))  # pyright: ignore[reportArgumentType]
 
-    def velocity(self, weights: Sequence[np.ndarray], change: _Change | None = None) -> _Change:
-        """The velocity at `weights` + `change`; the sum is never formed."""
-        above = [np.eye(weights[-1].shape[0])]
-        for index in range(len(weights) - 1, -1, -1):
-            above.append(_times(above[-1], weights, change, index))
-        P = above.pop()
-        above.reverse()
-        below = [self.gain * self.task.residual(self.gain * P)]
-        for index in range(len(weights) - 1):
-            below.append(_times_transposed(below[-1], weights, change, index))
-        return _Change([-r * rows for r, rows in zip(self.rates, above, strict=True)], below)
-
-
-def _times(
-    rows: np.ndarray, weights: Sequence[np.ndarray], change: _Change | None, index: int
-) -> np.ndarray:
-    product = rows @ weights[index]
-    if change is None:
-        return product
-    return product + (rows @ change.left[index].T) @ change.right[index]
+    def velocity(self, layers: Sequence[np.ndarray], change: Movement | None = None) -> Movement:
+        """The velocity at `layers` + `change`; the sum is never formed."""
+        assert change is None or isinstance(change, Change)
+        above, P, c = ahead(self.chain, layers, change)
+        pull = self.task.pull(P, c)
+        mean = self.slowness * pull.mean
+        moment = pull.covariance + np.outer(mean, self.task.input_mean)
+        below = [np.column_stack([moment, mean])]  # E[r h_lᵀ] and E[r]
+        for index in range(len(layers) - 1):
+            rows = _times_transposed(below[-1], layers, change, index) * self.chain.gains[index]
+            rows += np.outer(mean, self.chain.offsets[index])
+            below.append(np.column_stack([rows, mean]))
+        for rows, weight, bias in zip(below, self.chain.rates, self.chain.bias_rates, strict=True):
+            rows[:, :-1] *= weight
+            rows[:, -1] *= bias
+        return Change([-rows for rows in above], below)
 
 
 def _times_transposed(
-    rows: np.ndarray, weights: Sequence[np.ndarray], change: _Change | None, index: int
+    rows: np.ndarray, layers: Sequence[np.ndarray], change: Change | None, index: int
 ) -> np.ndarray:
-    product = rows @ weights[index].T
+    product = rows @ layers[index].T
     if change is None:
         return product
     return product + (rows @ change.right[index].T) @ change.left[index]
-
-
-def _combined(stages: Sequence[_Change], factors: Sequence[float], step: float) -> _Change | None:
-    """step · Σ_j factors_j · stage_j, by stacking the factors of the stages."""
-    used = [(step * c, stage) for c, stage in zip(factors, stages, strict=True) if c != 0.0]
-    if not used:
-        return None
-    layers = range(len(stages[0].left))
-    return _Change(
-        [np.concatenate([c * stage.left[index] for c, stage in used]) for index in layers],
-        [np.concatenate([stage.right[index] for _, stage in used]) for index in layers],
-    )

@@ -1,0 +1,122 @@
+"""Forecasts of networks that were not used for calibration: several outputs, biases, other losses.
+
+The forecaster sees a part of what the networks train on. Its constants were fitted to networks with
+one output, without biases, on a squared error (saddle-forecast-calibration).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dynagram_experiments import Experiment, Result, Settings, Statement
+from dynagram_experiments._parts import Part, Table, finish_parts
+from dynagram_experiments._records import draw_if_possible
+from dynagram_experiments.saddle.forecast_networks.runs import (
+    GROUPS,
+    HEALTHY,
+    OF_EACH_GROUP,
+    STEPS,
+    recognise_healthy,
+    run_group,
+)
+
+NAME = "saddle-forecast-networks"
+_FULL = 4  # times as many networks
+
+
+def _run(settings: Settings) -> Result:
+    count = OF_EACH_GROUP * (_FULL if settings.full else 1)
+    makers: dict[str, Any] = {
+        name: functools.partial(run_group, settings.seed, name, count) for name in GROUPS
+    }
+    makers["healthy"] = functools.partial(recognise_healthy, settings.seed)
+    plan = {"groups": list(GROUPS), "count": count, "steps": STEPS}
+    parts = finish_parts(settings, NAME, makers, plan)
+    table = Table.joined(parts[name] for name in GROUPS)
+    return Result(
+        (*judge(table), _healthy(parts["healthy"])),
+        {"forecasts": table.columns()},
+        draw_if_possible(lambda: _figures(table)),
+    )
+
+
+def judge(columns: Mapping[str, np.ndarray]) -> list[Statement]:
+    """Accuracy, coverage, refusals and the later stages of a table of networks."""
+    on = columns["plateau"]
+    measured, predicted = columns["measured"][on], columns["forecast"][on]
+    error = np.abs(np.log10(predicted / measured))
+    error = np.where(np.isfinite(error), error, np.inf)
+    median, decile = float(np.median(error)), float(np.quantile(error, 0.9))
+    inside = (columns["low"][on] <= measured) & (measured <= columns["high"][on])
+    coverage, spread = float(np.mean(inside)), math.sqrt(0.09 / len(inside))
+    is_digits = np.array(["digits" in str(name) for name in columns["group"][on]])
+    refused = ~on
+    share = columns["early_share"][refused]
+    justified = int(np.sum(~(share >= 0.5)))
+    both = np.isfinite(columns["second_forecast"]) & np.isfinite(columns["second_measured"])
+    second = np.abs(np.log10(columns["second_forecast"][both] / columns["second_measured"][both]))
+    return [
+        Statement(
+            "of at least 41 plateaus, digits among them, half are forecast within 0.05 of "
+            "log10(steps)",
+            len(error) >= 41 and bool(is_digits.any()) and median <= 0.05,
+            f"median {median:.3f}, 90 % {decile:.3f}, worst {error.max():.3f} over {len(error)} "
+            f"networks with {measured.min():.0f} to {measured.max():.0f} steps; "
+            f"{int(is_digits.sum())} of digits: median {np.median(error[is_digits]):.3f}",
+        ),
+        Statement(
+            "the 90 % interval contains 85 to 95 % of the measured steps",
+            0.85 <= coverage <= 0.95,
+            f"{coverage:.1%} ± {spread:.1%} of {len(inside)}",
+        ),
+        Statement(
+            "refused networks are not on a plateau: a tenth of the fall takes less than half of "
+            "the time to the half, or neither is reached",
+            justified == int(refused.sum()),
+            f"{justified} of {int(refused.sum())} refusals",
+        ),
+        Statement(
+            "second stages that are forecast come within a factor 1.25 in nine of ten cases",
+            bool(second.size) and float(np.quantile(second, 0.9)) <= math.log10(1.25),
+            f"|log10| median {np.median(second):.3f}, 90 % {np.quantile(second, 0.9):.3f} of "
+            f"{second.size}"
+            if second.size
+            else "none",
+        ),
+    ]
+
+
+def _healthy(part: Part) -> Statement:
+    networks, refused, wrong = HEALTHY * len(GROUPS), int(part["refused"]), str(part["wrong"])
+    return Statement(
+        "networks of ordinary scale are recognised in at least 95 %",
+        refused >= 0.95 * networks,
+        f"{refused} of {networks}" + (f"; wrong: {wrong}" if wrong else ""),
+    )
+
+
+def _figures(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    from dynagram.report import Axis, Line, line_chart
+
+    on = columns["plateau"]
+    cloud = {
+        str(name): Line(columns["measured"][at], columns["forecast"][at])
+        for name in GROUPS
+        for at in [on & (columns["group"] == name)]
+        if at.any()
+    }
+    x, y = Axis("measured escape step", "log"), Axis("forecast escape step", "log")
+    return {"networks": line_chart({}, x, y, points=cloud, diagonal=True, height=400)}
+
+
+EXPERIMENT = Experiment(
+    name=NAME,
+    summary="forecasts of networks with several outputs, biases and other losses",
+    source="dynagram's own",
+    run=_run,
+)
