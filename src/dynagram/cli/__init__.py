@@ -21,6 +21,7 @@ from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._demo import demo
 from dynagram.cli._escape import escape
+from dynagram.cli._fields import fields
 from dynagram.cli._forecast import forecast
 from dynagram.cli._measure import measure
 from dynagram.cli._plateaus import plateaus
@@ -83,6 +84,7 @@ for command in (
     train_predict,
     bayes,
     measure,
+    fields,
     escape,
     forecast,
     plateaus,
