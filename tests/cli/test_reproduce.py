@@ -187,6 +187,15 @@ def test_a_limit_of_time_leaves_the_rest_for_later(three, tmp_path):
     assert three == ["a", "b", "c"]
 
 
+def test_some_of_them_alone(three, tmp_path):
+    page = tmp_path / "page.md"
+    options = ["--all", "--output", str(tmp_path / "runs"), "--page", str(page)]
+    assert invoke(*options, "--only", "a,c").exit_code == 0
+    assert three == ["a", "c"]
+    assert "2 of 3 experiments were run" in page.read_text()
+    assert "--only = 'nosuch': expected of a, b, c" in invoke(*options, "--only", "a,nosuch").stderr
+
+
 def test_all_needs_a_folder_and_no_name(three):
     assert "--all needs a folder" in invoke("--all").stderr
     assert "none is named with --all" in invoke("a", "--all").stderr

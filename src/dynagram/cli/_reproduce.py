@@ -57,6 +57,10 @@ def reproduce(
         float | None,
         typer.Option(min=0.0, help="With --all: begin no further experiment after so long."),
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="With --all: run these alone, by commas; others wait or are read."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Repeat an experiment of the literature and say which of its claims hold.
@@ -69,7 +73,8 @@ def reproduce(
             raise InvalidValueError("experiment", name, "none is named with --all")
         if output is None:
             raise InvalidValueError("--output", None, "--all needs a folder to keep what is done")
-        _reproduce_all(_made(output), page, seed=seed, full=full, minutes=minutes, as_json=as_json)
+        limits = {"minutes": minutes, "only": None if only is None else only.split(",")}
+        _reproduce_all(_made(output), page, seed=seed, full=full, limits=limits, as_json=as_json)
         return
     if name is None:
         _print_list_of([find_experiment(known) for known in experiment_names()], as_json)
@@ -109,12 +114,15 @@ def _count_parts(name: str) -> Callable[[Any], None]:
 
 
 def _reproduce_all(
-    folder: Path | None, page: Path, *, seed: int, full: bool, minutes: float | None, as_json: bool
+    folder: Path | None, page: Path, *, seed: int, full: bool, limits: dict[str, Any], as_json: bool
 ) -> None:
     from dynagram.cli._reproductions import page as page_text
     from dynagram.cli._reproductions import run_all, write_page
 
     assert folder is not None
+    names = experiment_names()
+    if unknown := [name for name in limits["only"] or () if name not in names]:
+        raise InvalidValueError("--only", ", ".join(unknown), f"expected of {', '.join(names)}")
 
     def run(name: str, place: Path) -> dict[str, Any]:
         chosen = find_experiment(name)
@@ -123,7 +131,7 @@ def _reproduce_all(
         return _as_json(chosen, seed, full, result) | {"summary": chosen.summary}
 
     with _continuable(folder):
-        answers = run_all(experiment_names(), folder, run, seed=seed, minutes=minutes)
+        answers = run_all(names, folder, run, seed=seed, **limits)
     tell(f"wrote {write_page(page, page_text(answers))}")
     done = {name: answer for name, answer in answers.items() if answer is not None}
     waiting = [name for name in answers if name not in done]

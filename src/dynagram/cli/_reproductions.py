@@ -27,18 +27,20 @@ def run_all(
     *,
     seed: int,
     minutes: float | None = None,
+    only: Sequence[str] | None = None,
 ) -> dict[str, Mapping[str, Any] | None]:
     """The answers of all experiments by name: kept ones read, others run; None where not run.
 
-    After `minutes` no further experiment is begun. An answer is kept in the experiment's folder
-    when it is complete, and used again for the same seed only.
+    After `minutes` no further experiment is begun, nor any that is not in `only`. An answer is
+    kept in the experiment's folder when it is complete, and used again for the same seed only.
     """
     began = time.monotonic()
     answers: dict[str, Mapping[str, Any] | None] = {}
     for number, name in enumerate(names, start=1):
         place = folder / name
         kept = _kept(place / _FILE, seed)
-        if kept is None and (minutes is None or time.monotonic() - began < 60.0 * minutes):
+        in_time = minutes is None or time.monotonic() - began < 60.0 * minutes
+        if kept is None and in_time and (only is None or name in only):
             tell(f"{number} of {len(names)}: {name}")
             start = time.monotonic()
             place.mkdir(parents=True, exist_ok=True)
