@@ -11,7 +11,7 @@ import pytest
 from dynagram.data import Data
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import Architecture, Model
-from dynagram.observables import measure
+from dynagram.observables import collapse, measure
 from dynagram.observables.gram import held_out_linearity, one_hot, stationarity
 from dynagram.observables.spectra import weight_spectrum
 from dynagram.observables.tangents import ntk_terms
@@ -193,3 +193,32 @@ def test_refusals():
     net.params[1].W[:] *= 1e200
     with pytest.raises(NonFiniteError, match="overflows"):
         measure(net, problem(rng.normal(size=(6, 4)), np.arange(6) % 2, outputs=2))
+
+
+def test_collapse_is_that_of_the_features(monkeypatch):
+    """Streamed in small batches, against the features in memory."""
+    monkeypatch.setattr("dynagram.observables._measure._LARGEST_BATCH", 13)
+    net = network(6, 9, 8, 3, activation="relu")
+    x, y = rng.normal(size=(40, 6)), np.arange(40) % 3
+    found = measure(net, problem(x, y)).collapse
+    z = [np.asarray(values) for values in net.preactivations(x)]
+    for index, layer in enumerate(found):
+        h = np.maximum(z[index], 0)
+        W = np.asarray(net.params[-1].W) if index == 1 else np.zeros((3, h.shape[1]))
+        W = W + (index == 0)  # any classifier: NC1 and NC2 do not depend on it
+        expected = collapse(h, y, W + 0.1 * np.eye(*W.shape), None) if index == 0 else None
+        if index == 1:
+            expected = collapse(h, y, W, np.asarray(net.params[-1].b))
+            assert layer.duality == pytest.approx(expected.duality)
+            assert layer.disagreement == pytest.approx(expected.disagreement)
+        for name in ("within", "norms", "angles"):
+            assert getattr(layer, name) == pytest.approx(getattr(expected, name))
+
+
+def test_collapse_needs_classes_with_samples():
+    net = network(6, 9, 3)
+    x = rng.normal(size=(20, 6))
+    assert measure(net, problem(x, rng.normal(size=(20, 3)))).collapse == ()
+    lonely = measure(net, problem(x, np.array([2] + [0, 1] * 9 + [0])))
+    assert lonely.collapse == ()
+    assert any("fewer than two samples of class 2" in note for note in lonely.notes)

@@ -98,7 +98,8 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch, tmp_path, options, wo
     result = invoke("toy", *options)
     assert result.exit_code == 130
     assert result.stdout == ""
-    assert result.stderr.splitlines() == [words, "interrupted"]
+    # In a pipe every finished part is told.
+    assert result.stderr.splitlines() == ["toy: 1 of 2 parts", words, "interrupted"]
     assert invoke("toy", *options).exit_code == (0 if options else 1)
 
 
@@ -134,3 +135,68 @@ def test_every_experiment_is_an_entry_point_under_its_name():
         assert getattr(import_module(module), attribute).name == name
         named.add("/".join(module.split(".")[1:]))
     assert named == holding
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """Three experiments; what was run is written down."""
+    ran = []
+
+    def run(name, passed):
+        def body(settings):
+            ran.append(name)
+            finish_parts(settings, name, {"only": lambda: {"x": 1}})
+            return Result((Statement(f"{name} holds", passed, "1 = 1 | 2*3"),), notes=("seen",))
+
+        return Experiment(name, f"about {name}", "nowhere", body)
+
+    known = {name: run(name, name != "b") for name in ("a", "b", "c")}
+    monkeypatch.setattr(command, "experiment_names", lambda: list(known))
+    monkeypatch.setattr(command, "find_experiment", known.__getitem__)
+    return ran
+
+
+def test_all_are_run_once_and_written_down(three, tmp_path):
+    page, folder = tmp_path / "page.md", tmp_path / "runs"
+    options = ["--all", "--output", str(folder), "--page", str(page)]
+    first = invoke(*options)
+    assert first.exit_code == 1  # b fails
+    assert three == ["a", "b", "c"]
+    assert "2 of 3: b\nb: 1 of 1 parts" in first.stderr
+    text = page.read_text()
+    assert "3 of 3 experiments were run; 2 of 3 claims hold." in text
+    assert "- **fails**: b holds: 1 = 1 \\| 2\\*3" in text
+    assert invoke(*options).exit_code == 1
+    assert three == ["a", "b", "c"]  # nothing is run again
+    assert invoke(*options, "--seed", "1").exit_code == 1
+    assert three == ["a", "b", "c"] * 2
+
+
+def test_a_limit_of_time_leaves_the_rest_for_later(three, tmp_path):
+    page = tmp_path / "page.md"
+    options = ["--all", "--output", str(tmp_path / "runs"), "--page", str(page)]
+    result = invoke(*options, "--minutes", "0", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"experiments": {}, "not_run": ["a", "b", "c"]}
+    assert "the same command runs the 3 that are left" in result.stderr
+    assert "| a | not run yet | |" in page.read_text()
+    assert invoke(*options).exit_code == 1
+    assert three == ["a", "b", "c"]
+
+
+def test_some_of_them_alone(three, tmp_path):
+    page = tmp_path / "page.md"
+    options = ["--all", "--output", str(tmp_path / "runs"), "--page", str(page)]
+    assert invoke(*options, "--only", "a,c").exit_code == 0
+    assert three == ["a", "c"]
+    assert "2 of 3 experiments were run" in page.read_text()
+    assert "--only = 'nosuch': expected of a, b, c" in invoke(*options, "--only", "a,nosuch").stderr
+
+
+def test_all_needs_a_folder_and_no_name(three):
+    assert "--all needs a folder" in invoke("--all").stderr
+    assert "none is named with --all" in invoke("a", "--all").stderr
+    assert three == []

@@ -21,6 +21,7 @@ from dynagram.observables.gram._gram import (
     unfold_weights,
     weight_gram,
 )
+from dynagram.observables.gram._low_rank import LowRankVirtualCovariance
 from dynagram.observables.gram._virtual_covariance import (
     GramTracker,
     gram_law,
@@ -238,3 +239,33 @@ def test_refusals():
     with pytest.raises(NonFiniteError, match="diverged"):
         tracker.record(W * np.inf)
     assert virtual_covariance(np.ones((1, 2)), np.zeros((1, 2)), 0.5).tolist() == [[0, 0], [0, 0]]
+
+
+# --- many inputs -------------------------------------------------------------------------------
+
+
+def test_low_rank_virtual_covariance_is_the_dense_one():
+    """Three steps of two batches each, kept exactly; then truncated, within its stated error."""
+    n, W0 = 40, rng.normal(size=(6, 40))
+    batches = [(rng.normal(size=(4, n)), rng.normal(size=(4, n)), 0.1) for _ in range(6)]
+    dense = sum(virtual_covariance(h, g, eta) for h, g, eta in batches)
+    exact, short = LowRankVirtualCovariance(n, 40), LowRankVirtualCovariance(n, 10)
+    for batch in batches:
+        exact.add(*batch)
+        short.add(*batch)
+    V = exact.eigenvectors
+    np.testing.assert_allclose(V * exact.eigenvalues @ V.T, dense, atol=1e-10)
+    x = rng.normal(size=(3, n))
+    np.testing.assert_allclose(exact.apply(x), x @ dense, atol=1e-10)
+    assert exact.error == 0.0
+    V = short.eigenvectors
+    lost = np.linalg.norm(V * short.eigenvalues @ V.T - dense)
+    assert 0 < lost <= short.error
+    W = W0 + 0.1 * rng.normal(size=(6, n))
+    change = W.T @ W - W0.T @ W0
+    true = np.sum(change * dense) / np.linalg.norm(change) / np.linalg.norm(dense)
+    assert exact.cosine(W, W0)[0] == pytest.approx(true, rel=1e-9)
+    value, bound = short.cosine(W, W0)
+    assert abs(value - true) <= bound
+    with pytest.raises(InvalidValueError, match="rank"):
+        LowRankVirtualCovariance(5, 0)

@@ -80,12 +80,12 @@ def draw_plateau(
         sigma = activation(name)
         return x, (sigma.values(x @ directions) - sigma.values(np.zeros(1))) @ strengths[:, None]
 
-    train = with_targets(_population(rng, samples, inputs))
+    train = with_targets(whitened_inputs(rng, samples, inputs))
     layers = tuple(int(i) + 1 for i in np.sort(small))
     return Plateau(name, layers, eps, weights, train, with_targets(rng.normal(size=(1024, inputs))))
 
 
-def _population(rng: np.random.Generator, samples: int, inputs: int) -> np.ndarray:
+def whitened_inputs(rng: np.random.Generator, samples: int, inputs: int) -> np.ndarray:
     """Gaussian inputs in pairs ±x, turned and stretched so that their second moment is 1."""
     half = rng.normal(size=(samples // 2, inputs))
     values, vectors = np.linalg.eigh(half.T @ half / len(half))

@@ -22,6 +22,7 @@ from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._demo import demo
 from dynagram.cli._escape import escape
+from dynagram.cli._fields import fields
 from dynagram.cli._forecast import forecast
 from dynagram.cli._measure import measure
 from dynagram.cli._plateaus import plateaus
@@ -86,6 +87,7 @@ for command in (
     bayes,
     measure,
     check,
+    fields,
     escape,
     forecast,
     plateaus,

@@ -55,5 +55,9 @@ def _print(result: Measurement, words: str) -> None:
     out.print("In the weights: spectrum of WᵀW, and norms")
     out.print(result.weight_summary().rich())
     out.print()
+    if result.collapse:
+        out.print("Neural collapse of the features after each hidden layer (shuffled labels)")
+        out.print(result.collapse_summary().rich())
+        out.print()
     out.print(words, markup=False)
     print_list(out, result.notes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -47,6 +47,20 @@ def reproduce(
     data: Annotated[
         Path | None, typer.Option(help="Folder with the files of a public data set.")
     ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All experiments, one after the other, and a page.")
+    ] = False,
+    page: Annotated[Path, typer.Option(help="With --all: the page to write.")] = Path(
+        "docs/reproductions.md"
+    ),
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="With --all: begin no further experiment after so long."),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="With --all: run these alone, by commas; others wait or are read."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Repeat an experiment of the literature and say which of its claims hold.
@@ -54,6 +68,14 @@ def reproduce(
     The exit code is 0 when every statement held and 1 when one did not. Finished parts are kept in
     the folder of --output: a run that was stopped continues by the same command.
     """
+    if every:
+        if name is not None:
+            raise InvalidValueError("experiment", name, "none is named with --all")
+        if output is None:
+            raise InvalidValueError("--output", None, "--all needs a folder to keep what is done")
+        limits = {"minutes": minutes, "only": None if only is None else only.split(",")}
+        _reproduce_all(_made(output), page, seed=seed, full=full, limits=limits, as_json=as_json)
+        return
     if name is None:
         _print_list_of([find_experiment(known) for known in experiment_names()], as_json)
         return
@@ -61,8 +83,8 @@ def reproduce(
     if data is not None and not data.is_dir():
         raise InvalidValueError("--data", str(data), "no such folder")
     folder = _made(output)
-    with _continuable(folder), progress_bar(chosen.name, "parts") as progress:
-        result = chosen.reproduce(seed=seed, full=full, data=data, folder=folder, progress=progress)
+    with _continuable(folder):
+        result = _run(chosen, seed=seed, full=full, data=data, folder=folder)
     written = [] if folder is None else write_result(folder, result)
     if as_json:
         print_json(_as_json(chosen, seed, full, result))
@@ -71,6 +93,61 @@ def reproduce(
         if written:
             tell(f"{len(written)} files are in {folder}")
     if not result.passed:
+        raise typer.Exit(1)
+
+
+def _run(chosen: Experiment, *, folder: Path | None, **settings: Any) -> Result:
+    """Run an experiment; a terminal shows a bar, a pipe a line for every finished part."""
+    with progress_bar(chosen.name, "parts") as bar:
+        shown = bar or _count_parts(chosen.name)
+        return chosen.reproduce(folder=folder, progress=shown, **settings)
+
+
+def _count_parts(name: str) -> Callable[[Any], None]:
+    """Tells on stderr how many parts are done, as each is finished."""
+
+    def count(progress: Any) -> None:
+        if progress.done:
+            tell(f"{name}: {progress.done} of {progress.members} parts")
+
+    return count
+
+
+def _reproduce_all(
+    folder: Path | None, page: Path, *, seed: int, full: bool, limits: dict[str, Any], as_json: bool
+) -> None:
+    from dynagram.cli._reproductions import page as page_text
+    from dynagram.cli._reproductions import run_all, write_page
+
+    assert folder is not None
+    names = experiment_names()
+    if unknown := [name for name in limits["only"] or () if name not in names]:
+        raise InvalidValueError("--only", ", ".join(unknown), f"expected of {', '.join(names)}")
+
+    def run(name: str, place: Path) -> dict[str, Any]:
+        chosen = find_experiment(name)
+        result = _run(chosen, seed=seed, full=full, data=None, folder=place)
+        write_result(place, result)
+        return _as_json(chosen, seed, full, result) | {"summary": chosen.summary}
+
+    with _continuable(folder):
+        answers = run_all(names, folder, run, seed=seed, **limits)
+    tell(f"wrote {write_page(page, page_text(answers))}")
+    done = {name: answer for name, answer in answers.items() if answer is not None}
+    waiting = [name for name in answers if name not in done]
+    if as_json:
+        print_json({"experiments": done, "not_run": waiting})
+    else:
+        out = console()
+        table = narrow_table("experiment", "claims that hold")
+        for name, answer in answers.items():
+            claims = [] if answer is None else answer["statements"]
+            counted = f"{sum(c['passed'] for c in claims)} of {len(claims)}"
+            table.add_row(name, "not run yet" if answer is None else counted)
+        out.print(table)
+    if waiting:
+        tell(f"the same command runs the {len(waiting)} that are left")
+    if not all(answer["passed"] for answer in done.values()):
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch: advice applied to a module, the NTK of any function, Gram-only training."""
+"""PyTorch: advice applied to a module, the NTK of any function, feature learning steered."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ except ModuleNotFoundError as error:  # pragma: no cover
 from dynagram.integrations._torch_advice import architecture_of as architecture_of
 from dynagram.integrations._torch_advice import init_ as init_
 from dynagram.integrations._torch_advice import param_groups as param_groups
+from dynagram.integrations._torch_features import AnchorGram as AnchorGram
+from dynagram.integrations._torch_features import ModulateFeatures as ModulateFeatures
 from dynagram.integrations._torch_tangents import torch_ntk as torch_ntk
 
 # What rounding may do to a Gram in one step, relative to it.

@@ -2,13 +2,15 @@
 
 Per layer ℓ, from one streamed forward and backward pass: its share of the tangent kernel's trace,
 target linearity of the features it makes, how the data push its Gram matrix, the spectrum of
-W^(ℓ)ᵀW^(ℓ), the imbalance ‖W^(ℓ+1)‖² − ‖W^(ℓ)‖², and units that never respond.
+W^(ℓ)ᵀW^(ℓ), the imbalance ‖W^(ℓ+1)‖² − ‖W^(ℓ)‖², and units that never respond. For classes neural
+collapse of the features after every hidden layer, from two further passes.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +21,12 @@ from jaxtyping import Array
 from dynagram._memory import require_memory
 from dynagram._precision import float64
 from dynagram.data import Data
-from dynagram.errors import NonFiniteError
+from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import Architecture, Model, Params
 from dynagram.networks._model import takes_model
+from dynagram.observables._collapse import Collapse, CollapseTracker
 from dynagram.observables._measurement import LayerMeasurement, Measurement
+from dynagram.observables._nulls import Null
 from dynagram.observables.gram._factor import FeatureFactor
 from dynagram.observables.gram._linearity import held_out_linearity
 from dynagram.observables.gram._virtual_covariance import stationarity
@@ -82,6 +86,7 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         for rows, passes in _stream(model, data.test_x):
             totals.score(passes, data.test_y[rows])
     has_classes = data.classes is not None or kind == "cross-entropy"
+    collapses, reason = _collapses(model, data, seed) if has_classes else ((), "")
     return Measurement(
         layers=tuple(_layers(model, totals, seed)),
         input_linearity=held_out_linearity(totals.fit[0], None, totals.held_out[0], seed=seed),
@@ -89,8 +94,48 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         loss=totals.loss,
         accuracy=totals.correct / samples if has_classes else None,
         samples=samples,
-        notes=model.notes,
+        collapse=collapses,
+        notes=(*model.notes, reason) if reason else model.notes,
     )
+
+
+def _collapses(model: Model, data: Data, seed: int) -> tuple[tuple[Collapse, ...], str]:
+    """Neural collapse of the features after every hidden layer, or why there is none."""
+    y, depth = data.y, model.network.depth
+    labels = np.argmax(y, axis=1) if y.shape[1] > 1 else (y[:, 0] > 0.5).astype(int)
+    classes = max(y.shape[1], 2)
+    counts = np.bincount(labels, minlength=classes)
+    if depth < 2 or counts.min() < 2:
+        few = ", ".join(str(c) for c in np.flatnonzero(counts < 2))
+        return (), f"no neural collapse: fewer than two samples of class {few}" if few else ""
+    trackers = [CollapseTracker(classes, n, seed=seed) for n in model.network.widths[1:-1]]
+    for rows, passes in _stream(model, data.x):
+        for tracker, h in zip(trackers, passes.u[1:], strict=True):
+            tracker.add(np.asarray(h), labels[rows])
+    W = np.asarray(model.params[-1].W, dtype=np.float64)
+    has_rows = W.shape[0] == classes and bool(np.any(np.ptp(W, axis=0)))  # not all alike
+    try:
+        found = [tracker.measures() for tracker in trackers[:-1]]
+        last = trackers[-1].measures(W if has_rows else None)
+    except InvalidValueError as error:  # equal class means: nothing reaches the layer
+        return (), f"no neural collapse: {error}"
+    if has_rows:
+        wrong, null = _disagreement(model, data.x, trackers[-1])
+        last = replace(last, disagreement=wrong, disagreement_null=null)
+    return (*found, last), ""
+
+
+def _disagreement(model: Model, x: np.ndarray, tracker: CollapseTracker) -> tuple[float, Null]:
+    """NC4, from a second look at the last hidden layer."""
+    seen = []
+    for rows, passes in _stream(model, x):
+        decisions = np.argmax(np.asarray(passes.z[-1]), axis=1)
+        count = len(x[rows])
+        value, null = tracker.disagreement(np.asarray(passes.u[-1]), decisions)
+        seen.append((count, value, null.mean, null.deviation))
+    sizes, values, means, deviations = np.array(seen).T
+    share = sizes / sizes.sum()
+    return float(share @ values), Null(float(share @ means), float(share @ deviations))
 
 
 def _check_memory(model: Model, samples: int) -> None:
@@ -98,6 +143,8 @@ def _check_memory(model: Model, samples: int) -> None:
     sizes = [1 + n + model.network.output_size for n in model.network.widths]
     factors = sum(2 * min(samples, size) * size for size in sizes)
     factors += max(2 * (min(samples, size) + _LARGEST_BATCH) * size for size in sizes)
+    # Scatter and class sums of collapse: 17 sets of class means beside n².
+    factors += sum(n * (n + 20 * model.network.output_size) for n in model.network.widths[1:-1])
     needed = 8.0 * (factors + 4 * model.network.number_of_parameters)
     require_memory("widths", model.network.widths, needed, "measure fewer samples or inputs")
 

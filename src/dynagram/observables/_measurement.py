@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dynagram.observables._nulls import Alignment
+from dynagram.observables._collapse import Collapse
+from dynagram.observables._nulls import Alignment, Null
 from dynagram.observables.gram._linearity import Linearity
 from dynagram.observables.spectra._spectra import WeightSpectrum
 from dynagram.results._table import Grid, short
@@ -80,7 +81,9 @@ class Measurement:
     - `loss_name`, `loss`: which loss, and its value on the batch.
     - `accuracy`: the share of right decisions; None for regression.
     - `samples`: how many were measured.
-    - `notes`: what was guessed about the weights.
+    - `collapse`: neural collapse of the features after each hidden layer, () without classes; the
+        last one with NC3 and NC4, which belong to the classifier.
+    - `notes`: what was guessed about the weights, or left out.
     """
 
     layers: tuple[LayerMeasurement, ...]
@@ -89,6 +92,7 @@ class Measurement:
     loss: float
     accuracy: float | None
     samples: int
+    collapse: tuple[Collapse, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,6 +103,10 @@ class Measurement:
             "accuracy": self.accuracy,
             "input": {"target_linearity": _linearity(self.input_linearity)},
             "layers": [layer.to_dict() for layer in self.layers],
+            "neural_collapse": [
+                {"layer": index} | {n: _plain(v) for n, v in vars(collapse).items()}
+                for index, collapse in enumerate(self.collapse, start=1)
+            ],
             "notes": self.notes,
         }
 
@@ -137,17 +145,35 @@ class Measurement:
         )  # fmt: skip
         return Grid(headings, tuple(rows))
 
+    def collapse_summary(self) -> Grid:
+        """Neural collapse of the hidden layers, each number beside that of shuffled labels."""
+        rows = []
+        for index, found in enumerate(self.collapse, start=1):
+            cells = []
+            for name in ("within", "norms", "angles", "duality", "disagreement"):
+                value, null = getattr(found, name), getattr(found, f"{name}_null")
+                cells.append("–" if value is None else f"{value:.3g} ({null.mean:.3g})")
+            rows.append((str(index), *cells))
+        headings = ("layer", "NC1 within", "NC2 norms", "NC2 angles", "NC3 duality", "NC4 centre")
+        return Grid(headings, tuple(rows), ("In brackets: shuffled labels. 0 is full collapse.",))
+
     def table(self) -> Table:
         """A rich table of `summary`."""
         return self.summary().rich()
 
     def _repr_html_(self) -> str:
-        return self.summary().html(repr(self)) + self.weight_summary().html()
+        collapse = self.collapse_summary().html() if self.collapse else ""
+        return self.summary().html(repr(self)) + self.weight_summary().html() + collapse
 
     def __repr__(self) -> str:
         result = f"{self.loss_name} {self.loss:.4g}"
         result += "" if self.accuracy is None else f", accuracy {self.accuracy:.3f}"
         return f"Measurement({len(self.layers)} layers on {self.samples} samples, {result})"
+
+
+def _plain(value: object) -> object:
+    """A null as its two numbers."""
+    return vars(value) if isinstance(value, Null) else value
 
 
 def _linearity(linearity: Linearity) -> dict[str, Any]:

@@ -95,9 +95,10 @@ def _law_statements() -> list[Statement]:
         second = 100 * (next_to_leading_escape_time(network, THRESHOLD) / time - 1)
         statements.append(
             Statement(
-                f"L = {L}, ε = 0.02: the errors of the two laws are the known ones",
+                f"L = {L}, ε = 0.02: the leading law errs by {leading:+.2f} %, the next order by "
+                f"{following:+.2f} %",
                 abs(first - leading) < 0.006 and abs(second - following) < 0.006,
-                f"errors {first:+.3f} % and {second:+.3f} % of {time:.3f}",
+                f"{first:+.3f} % and {second:+.3f} % of the exact time {time:.3f}; judged to 0.006",
             )
         )
     return statements

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -114,14 +114,14 @@ def fields(model: Model, x: object) -> Fields:
     """
     network, params = model.network, model.params
     if network.widths[-1] != 1:
-        allowed = "the fields are those of one output: keep one row of the last layer"
+        allowed = "the fields of one output: `output_fields` has those of several"
         raise InvalidValueError("n_L of widths", network.widths[-1], allowed)
     if network.depth < 2:
         raise InvalidValueError("depth", network.depth, "at least one hidden layer needed")
     require_plain(network, "the laws of the fields")
     check_differentiable(network, 1, "a conjugate field")
     inputs = check_inputs(x, network.widths[0])
-    passes = jax.tree.map(np.asarray, _signals(network, params, inputs))
+    passes = network_fields(network, params, inputs)
     N = network.widths[-2]
     state = Fields(
         jax.tree.map(np.asarray, model),
@@ -131,7 +131,7 @@ def fields(model: Model, x: object) -> Fields:
         b=tuple(N * B[:, 0, :] for B in passes.B),
         output=passes.z[-1][:, 0],
     )
-    _check_finite(state)
+    check_finite(state)
     return state
 
 
@@ -191,12 +191,18 @@ def check_piecewise_linear(network: Architecture, what: str) -> None:
         raise InvalidValueError("activation", network.activation.name, allowed)
 
 
+def network_fields(network: Architecture, params: Params, x: np.ndarray) -> Any:
+    """`Signals` of one forward pass and of a backward pass per output, as NumPy arrays."""
+    return jax.tree.map(np.asarray, _signals(network, params, x))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _signals(network: Architecture, params: Params, x: Array) -> Signals:
     return network_signals(network, params, x)
 
 
-def _check_finite(state: Fields) -> None:
+def check_finite(state: Fields) -> None:
+    """Refuse fields with nan or infinities in them."""
     for name in ("v", "b"):
         for layer, values in enumerate(getattr(state, name), start=1):
             if not np.all(np.isfinite(values)):

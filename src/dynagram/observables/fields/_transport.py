@@ -177,6 +177,41 @@ def transport_operator(fields: Fields, layer: int, alpha: object, beta: object) 
     return Sum(local, Pullback(fields, layer, first, second, inner))
 
 
+def forward_transport(
+    fields: Fields, first: int, last: int, samples: object, x: Float[np.ndarray, "pairs size"]
+) -> Float[np.ndarray, "pairs n"]:
+    """F_{m→ℓ}^α x = D_ℓ^α W^(ℓ) ⋯ D_{m+1}^α W^(m+1) x, applied to a vector per sample (154).
+
+    What a small change of u_m makes of u_ℓ, other things fixed; F_{ℓ→ℓ} = 1.
+
+    **Arguments:**
+
+    - `fields`: those of a network.
+    - `first`, `last`: m and ℓ, 0 ≤ m ≤ ℓ ≤ L.
+    - `samples`: α of every row of `x`.
+    - `x`: vectors (rows, n_m).
+
+    **Returns:** (rows, n_ℓ). Cost: one product with a weight matrix per layer in between.
+
+    >>> from dynagram.observables.fields import fields, fixed_readout
+    >>> W = [np.eye(2), np.array([[1.0, 1.0], [-1.0, 2.0]])]
+    >>> state = fields(fixed_readout(W), np.array([[2.0, 3.0], [1.0, 0.0]]))
+    >>> forward_transport(state, 0, 2, [0, 1], np.ones((2, 2))).tolist()
+    [[2.0, 1.0], [1.0, 0.0]]
+    """
+    L = fields.hidden_layers
+    if not 0 <= first <= last <= L:
+        raise InvalidValueError("layers", (first, last), f"expected 0 ≤ first ≤ last ≤ {L}")
+    alpha, _ = checked_pairs(fields, samples, samples)
+    sizes = (len(alpha), fields.u[first].shape[1])
+    signal = np.asarray(x, dtype=fields.v[0].dtype)
+    if signal.shape != sizes:
+        raise InvalidValueError("shape of x", signal.shape, f"expected {sizes}")
+    for layer in range(first + 1, last + 1):
+        signal = fields.a[layer - 1][alpha] * (signal @ fields.weights(layer).T)
+    return signal
+
+
 def coactivation_projector(
     fields: Fields, layer: int, alpha: object, beta: object
 ) -> Float[np.ndarray, "pairs n"]:

@@ -23,6 +23,7 @@ from dynagram.observables.gram._linearity import (
     one_hot,
     target_linearity,
 )
+from dynagram.observables.gram._low_rank import LowRankVirtualCovariance
 from dynagram.observables.gram._surrogate import Surrogate, target_surrogate
 from dynagram.observables.gram._virtual_covariance import (
     GramLaw,
@@ -40,6 +41,7 @@ __all__ = [
     "GramRecord",
     "GramTracker",
     "Linearity",
+    "LowRankVirtualCovariance",
     "Surrogate",
     "TrivialLinearityWarning",
     "agop",

@@ -20,6 +20,10 @@ from dynagram.theory.saddle._classes import ActivationClass as ActivationClass
 from dynagram.theory.saddle._classes import classify as classify
 from dynagram.theory.saddle._clocks import Clock as Clock
 from dynagram.theory.saddle._clocks import clock as clock
+from dynagram.theory.saddle._degeneracy import Degeneracy as Degeneracy
+from dynagram.theory.saddle._degeneracy import path_degeneracy as path_degeneracy
+from dynagram.theory.saddle._drift import Drift as Drift
+from dynagram.theory.saddle._drift import balance_drift as balance_drift
 from dynagram.theory.saddle._escape import EscapeTimes as EscapeTimes
 from dynagram.theory.saddle._escape import escape_times as escape_times
 from dynagram.theory.saddle._flow import Coordinates as Coordinates
@@ -39,6 +43,12 @@ from dynagram.theory.saddle._laws import leading_escape_time as leading_escape_t
 from dynagram.theory.saddle._laws import (
     next_to_leading_escape_time as next_to_leading_escape_time,
 )
+from dynagram.theory.saddle._moments import RowMoments as RowMoments
+from dynagram.theory.saddle._moments import row_moments as row_moments
+from dynagram.theory.saddle._moments import truncation_roots as truncation_roots
+from dynagram.theory.saddle._normal_form import NormalForm as NormalForm
+from dynagram.theory.saddle._normal_form import normal_form as normal_form
+from dynagram.theory.saddle._potential import potential_series as potential_series
 from dynagram.theory.saddle._profiles import chain_moment as chain_moment
 from dynagram.theory.saddle._profiles import profile_escape_times as profile_escape_times
 from dynagram.theory.saddle._profiles import profile_integral as profile_integral
@@ -47,10 +57,14 @@ from dynagram.theory.saddle._reduced import ScalarPath as ScalarPath
 from dynagram.theory.saddle._reduced import reduced_escape_time as reduced_escape_time
 from dynagram.theory.saddle._reduced import reduced_escape_times as reduced_escape_times
 from dynagram.theory.saddle._reduced import reduced_path as reduced_path
+from dynagram.theory.saddle._shells import Shells as Shells
+from dynagram.theory.saddle._shells import escape_shells as escape_shells
 from dynagram.theory.saddle._stability import Growth as Growth
 from dynagram.theory.saddle._stability import LoopGain as LoopGain
 from dynagram.theory.saddle._stability import fastest_growth as fastest_growth
 from dynagram.theory.saddle._stability import loop_gain as loop_gain
+from dynagram.theory.saddle._stage_functions import Stage as Stage
+from dynagram.theory.saddle._stage_functions import stage_functions as stage_functions
 from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
 from dynagram.theory.saddle._universality import Correction as Correction
 from dynagram.theory.saddle._universality import escape_ratio as escape_ratio
