@@ -19,12 +19,12 @@ from dynagram.cli._advise import advise
 from dynagram.cli._bayes import bayes
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
-from dynagram.cli._demo import demo
 from dynagram.cli._escape import escape
 from dynagram.cli._forecast import forecast
 from dynagram.cli._measure import measure
 from dynagram.cli._plateaus import plateaus
 from dynagram.cli._predict import predict
+from dynagram.cli._report import report
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
 from dynagram.cli._train import train
@@ -87,7 +87,7 @@ for command in (
     forecast,
     plateaus,
     reproduce,
-    demo,
+    report,
 ):
     app.command()(command)
 

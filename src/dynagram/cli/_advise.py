@@ -20,7 +20,7 @@ from dynagram.cli._options import (
     Tokens,
     Trust,
 )
-from dynagram.cli._output import console, narrow_table, print_json, print_list, short
+from dynagram.cli._output import console, narrow_table, print_json, print_list, short, working
 from dynagram.data import load_array
 from dynagram.errors import InvalidValueError
 
@@ -83,10 +83,11 @@ def advise(
     require_memory("--data", samples, 8.0 * 8 * depth * samples**2, "give fewer inputs")
     # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
     inputs = width if x is None else None
-    advice = find_advice(
-        activation, width, depth,
-        outputs=outputs, inputs=inputs, loss=loss, x=x, residual=residual,
-    )  # fmt: skip
+    with working("working out advice"):
+        advice = find_advice(
+            activation, width, depth,
+            outputs=outputs, inputs=inputs, loss=loss, x=x, residual=residual,
+        )  # fmt: skip
     if as_json:
         print_json(_as_json(advice))
     else:

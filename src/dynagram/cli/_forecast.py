@@ -8,7 +8,7 @@ import typer
 
 from dynagram.cli._models import Batch, LayerNames, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, print_json, print_list
+from dynagram.cli._output import console, print_json, print_list, working
 
 if TYPE_CHECKING:
     from dynagram.theory.saddle._forecast_record import Forecast
@@ -47,7 +47,8 @@ def forecast(
     algorithm = Optax("momentum", lr, momentum=momentum) if momentum else GradientDescent(lr)
     training = Training(algorithm, loss=loss)
     model, batch = load_model(weights, data, activation, layers, "0")
-    answer = predict_escape(model, batch, training, fraction=fraction, factor=factor)
+    with working("forecasting the escape"):
+        answer = predict_escape(model, batch, training, fraction=fraction, factor=factor)
     if as_json:
         print_json(answer.to_dict())
     else:
