@@ -49,13 +49,20 @@ def tell_training(
         "before it.",
         kind,
     )
+    seen = (
+        f"{measured.members} trained networks; {outputs - count} of {outputs} mean outputs within "
+        "3 standard errors (and the numerical error) of the prediction"
+    )
+    if predicted.of_one_network:
+        seen = f"this network, trained on: its outputs are {close} away, root mean square"
+        words = "is how far outputs after training are from what its own kernel, held fixed, says."
+        tile = Tile("Training", close, tile.verdict, words, kind_of(regime))
     finding = Finding(
         f"Before training, theory tells the mean output of unseen inputs to within {close}; "
         + rows,
         f"mean and spread of every output at order {predicted.order}"
         + (f" ({left_out})" if left_out else ""),
-        f"{measured.members} trained networks; {outputs - count} of {outputs} mean outputs within "
-        "3 standard errors (and the numerical error) of the prediction",
+        seen,
         applies(regime),
         kind,
     )
@@ -115,10 +122,15 @@ def _trained(subject: Subject, effort: Effort, progress: Callable[[Progress], ob
 
 def _scores(predicted: Outputs, measured: Outputs) -> np.ndarray:
     """Distances in errors; of one network, in units of what its output moved."""
-    error = np.hypot(predicted.error, measured.error)
+    error = np.hypot(predicted.error, _error(measured))
     if predicted.of_one_network:
         error = np.maximum(error, 0.05 * float(np.abs(measured.mean).max()))
     return np.abs(measured.mean - predicted.mean) / np.maximum(error, 1e-300)
+
+
+def _error(measured: Outputs) -> np.ndarray:
+    """Standard errors of the means; one network has none."""
+    return np.nan_to_num(measured.error, posinf=0.0)
 
 
 def _closeness(predicted: Outputs, measured: Outputs) -> tuple[str, int]:
@@ -156,7 +168,7 @@ def _side(subject: Subject) -> int | None:
 def _against(predicted: Outputs, measured: Outputs):
     across, up = predicted.mean.ravel(), measured.mean.ravel()
     points = {
-        f"order {predicted.order}": Line(across, up, 2.0 * measured.error.ravel()),
+        f"order {predicted.order}": Line(across, up, 2.0 * _error(measured).ravel()),
     }
     if predicted.order == "1/n":
         points["infinite width"] = Line(predicted.mean_infinite.ravel(), up)
