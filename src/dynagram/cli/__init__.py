@@ -27,6 +27,7 @@ from dynagram.cli._predict import predict
 from dynagram.cli._report import report
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
+from dynagram.cli._studio import studio
 from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.errors import DynagramError
@@ -88,6 +89,7 @@ for command in (
     plateaus,
     reproduce,
     report,
+    studio,
 ):
     app.command()(command)
 

@@ -33,7 +33,7 @@ const fitLegends = (part, width) => {
 
 const fitTitle = (part, width) => {
   if (typeof part.title === "string" && (part.mark || part.layer)) {
-    part.title = {text: wrapped(part.title, width), anchor: "start"};
+    part.title = {text: wrapped(part.title, width), anchor: "start", limit: width};
   }
 };
 
