@@ -87,12 +87,24 @@ def equal_rates(network: MLP) -> MLP:
 
 
 def default_subject() -> Subject:
-    """Two handwritten digits and a GELU network, from the text in `assets/default.toml`."""
+    """Two handwritten digits and a GELU network, from the text in `assets/default.toml`.
+
+    **Arguments:** none; needs the extra `sklearn`.
+
+    **Returns:** a `Subject`.
+    """
     return _of_text(asset("default.toml"), Path(), "default.toml", "dynagram report")
 
 
 def of_config(path: str | Path) -> Subject:
-    """The problem of a TOML file."""
+    """The problem of a TOML file.
+
+    **Arguments:**
+
+    - `path`: the file, as `dynagram.config.read_config` reads it, with a table [training].
+
+    **Returns:** a `Subject`.
+    """
     from dynagram.data._files import read_bytes
 
     path = Path(path)
@@ -111,7 +123,14 @@ def _of_text(text: str, folder: Path, name: str, command: str) -> Subject:
 
 
 def of_run(folder: str | Path) -> Subject:
-    """A stored run of `dynagram train`, whose outputs are the measurement."""
+    """A stored run of `dynagram train`, whose outputs are the measurement.
+
+    **Arguments:**
+
+    - `folder`: of the run.
+
+    **Returns:** a `Subject`.
+    """
     from dynagram.ensembles._runs import open_run
     from dynagram.ensembles.engine._engine import read_job
 
@@ -128,7 +147,17 @@ def of_run(folder: str | Path) -> Subject:
 
 
 def of_model(model: Model, data: Data, *, rate: float | None, command: str) -> Subject:
-    """Weights that are given; they are held against a random draw of the same variances."""
+    """Weights that are given; they are held against a random draw of the same variances.
+
+    **Arguments:**
+
+    - `model`: the network with its weights.
+    - `data`: what it is trained and measured on.
+    - `rate`: the learning rate of the training to come; None for half the largest stable one.
+    - `command`: what reproduces the page, shown on it.
+
+    **Returns:** a `Subject`.
+    """
     network = _same_variances(model)
     how = Training(GradientDescent(rate or 1.0), loss="mean", steps=100, record=9)
     subject = Subject(network, _few(data), data, how, command, "", model)
