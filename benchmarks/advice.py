@@ -144,12 +144,15 @@ def draw(name, seed, depth, width, columns):
 
 @functools.partial(jax.jit, static_argnames="steps")
 def train(params, rates, x, y, batches, activation, skip, squared, adam, beta, decay, *, steps):
-    """The loss on all samples after training at every one of `rates`, trees of (R,) + shape."""
+    """The loss on all samples after training, for many runs at once.
 
-    def objective(p, i):
-        return loss_of(apply(p, x[i], activation, skip), y[i], squared)
+    `params`, `rates`: trees with a leading axis of runs; `batches`: (runs, steps, batch).
+    """
 
-    def one(rate):
+    def one(params, rate, batches):
+        def objective(p, i):
+            return loss_of(apply(p, x[i], activation, skip), y[i], squared)
+
         def step(state, moment):
             p, m, v = state
             t, i = moment
@@ -169,7 +172,7 @@ def train(params, rates, x, y, batches, activation, skip, squared, adam, beta, d
         (p, _, _), _ = lax.scan(step, (params, zeros, zeros), (times, batches))
         return loss_of(apply(p, x, activation, skip), y, squared)
 
-    return jax.vmap(one)(rates)
+    return jax.vmap(one)(params, rates, batches)
 
 
 @jax.jit
@@ -237,36 +240,50 @@ def advised(
 # --- cells ------------------------------------------------------------------------------------
 
 
-def run_cell(cell, tasks, seeds):
+def run_cell(cell, tasks, seeds, factors=(1.0,)):
+    """All runs of a cell in one program: ours at `factors` times the rates that are advised."""
+    factors = list(factors)
     depth, width, name, task, optimizer, is_mini, skip = cell
     x, y, squared, columns = tasks[task]
     adam, beta, decay, grid = OPTIMIZERS[optimizer]
-    losses = {c: [] for c in (*COMPETITORS, "ours")}
+    runs, labels = [], []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         size = BATCH if is_mini else SAMPLES
-        batches = jnp.asarray(np.stack([rng.permutation(SAMPLES)[:size] for _ in range(STEPS)]))
-        numbers = (x, y, batches, NAMES.index(name), float(skip), squared, adam, beta, decay)
-        trees = [per_layer(np.full(depth, rate)) for rate in grid]
-        rates = jax.tree.map(lambda *a: jnp.stack(a), *trees)
+        batches = np.stack([rng.permutation(SAMPLES)[:size] for _ in range(STEPS)])
         for competitor in COMPETITORS:
             params = draw(competitor, seed, depth, width, columns)
-            losses[competitor].append(np.asarray(train(params, rates, *numbers, steps=STEPS)))
+            for rate in grid:
+                runs.append((params, per_layer(np.full(depth, rate)), batches))
+                labels.append((competitor, seed))
         params, layers = advised(cell, seed, x, y, squared, columns, batches[0])
-        # As many rates as the competitors, so that the program is the same; the first counts.
-        ours = jax.tree.map(lambda a: jnp.broadcast_to(a, (len(grid), *a.shape)), per_layer(layers))
-        losses["ours"].append(np.asarray(train(params, ours, *numbers, steps=STEPS))[:1])
+        for factor in factors:
+            runs.append((params, per_layer(factor * layers), batches))
+            labels.append(("ours", seed))
+    params, rates, batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
+    losses = np.asarray(
+        train(
+            params, rates, x, y, batches, NAMES.index(name), float(skip), squared, adam, beta,
+            decay, steps=STEPS,
+        )
+    )  # fmt: skip
     chance = 1.0 if squared else math.log(10.0)
     row = {"cell": cell, "chance": chance}
-    for who, values in losses.items():
+    for who in (*COMPETITORS, "ours"):
+        values = [
+            [loss for loss, label in zip(losses, labels, strict=True) if label == (who, seed)]
+            for seed in range(seeds)
+        ]
         logs = np.log(np.clip(np.nan_to_num(values, nan=1e6, posinf=1e6), 1e-12, 1e6))
-        best = int(logs.mean(axis=0).argmin())
+        is_ours = who == "ours"
+        best = factors.index(1.0) if is_ours else int(logs.mean(axis=0).argmin())
         error = logs[:, best].std(ddof=1) / math.sqrt(seeds) if seeds > 1 else 0.0
-        usual = logs[:, _default(optimizer, grid)] if who != "ours" else logs[:, 0]
+        usual = logs[:, best if is_ours else _default(optimizer, grid)]
         row[who] = {
             "loss": float(np.exp(logs[:, best].mean())), "log_error": float(error),
-            "rate": float(grid[best]) if who != "ours" else None,
+            "rate": None if is_ours else float(grid[best]),
             "untuned": float(np.exp(usual.mean())),
+            "losses": [float(f"{loss:.4g}") for loss in np.exp(logs.mean(axis=0))],
         }  # fmt: skip
     return row
 
@@ -296,6 +313,24 @@ def judged(row):
     return ours / best, ours / untuned, ours / row["chance"], best / row["chance"]
 
 
+def transferred(rows):
+    """Log loss of the best competitor whose rate was tuned on the other cells of its optimizer."""
+    values = np.zeros(len(rows))
+    for index, row in enumerate(rows):
+        others = [r for r in rows if r is not row and r["cell"][4] == row["cell"][4]]
+        floor = 1e-3 * row["chance"]
+        choices = []
+        for competitor in COMPETITORS:
+            if others:
+                logs = [
+                    np.log(np.maximum(r[competitor]["losses"], 1e-3 * r["chance"])) for r in others
+                ]
+                rate = int(np.mean(logs, axis=0).argmin())
+                choices.append(max(row[competitor]["losses"][rate], floor))
+        values[index] = math.log(min(choices, default=math.nan))
+    return values
+
+
 def summary(rows):
     ratios, against_untuned, ours, best = np.array([judged(row) for row in rows]).T
     learned = best < 0.5
@@ -307,12 +342,67 @@ def summary(rows):
         "untrained (above half of chance) where some competitor trains: "
         f"{np.sum(learned & (ours > 0.5))} of {learned.sum()}",
         f"diverged: {np.sum(ours > 2.0)}",
+        *_transfer_lines(rows),
     ]
     for optimizer in OPTIMIZERS:
         chosen = np.array([row["cell"][4] == optimizer for row in rows])
         if chosen.any():
             lines.append(f"  {optimizer}: {np.mean(ratios[chosen] <= 1.1):.0%} of {chosen.sum()}")
+    for is_mini, text in ((False, "full batch"), (True, "mini-batch")):
+        chosen = np.array([row["cell"][5] is is_mini for row in rows])
+        if chosen.any():
+            lines.append(f"  {text}: {np.mean(ratios[chosen] <= 1.1):.0%} of {chosen.sum()}")
     return "\n".join(lines)
+
+
+def _transfer_lines(rows):
+    logs = transferred(rows)
+    seen = np.isfinite(logs)
+    if not seen.any():
+        return []
+    best, ours = (
+        np.array([math.log(max(loss(row), 1e-3 * row["chance"])) for row in rows])
+        for loss in (lambda r: min(r[c]["loss"] for c in COMPETITORS), lambda r: r["ours"]["loss"])
+    )
+    return [
+        "loss over the best tuned one, geometric mean: "
+        f"{np.exp(np.mean((logs - best)[seen])):.2f} for the best competitor at a rate tuned on "
+        f"other networks, {np.exp(np.mean((ours - best)[seen])):.2f} for ours"
+    ]
+
+
+def figure(rows, path):
+    """Ours over the best tuned, a dot per network, against its depth."""
+    import altair as alt
+
+    values = [
+        {
+            "depth": row["cell"][0] * math.exp(0.12 * math.sin(7.0 * index)),
+            "ratio": max(judged(row)[0], 1e-3),
+            "kind": "residual" if row["cell"][6] else "plain",
+            "steps": "64 samples in a step" if row["cell"][5] else "all data in a step",
+        }
+        for index, row in enumerate(rows)
+    ]
+    dots = (
+        alt.Chart(alt.Data(values=values))
+        .mark_point(filled=True, size=45, opacity=0.75)
+        .encode(
+            x=alt.X("depth:Q", title="depth").scale(type="log", domain=[3, 80]),
+            y=alt.Y("ratio:Q", title="loss / best tuned").scale(type="log", domain=[1e-3, 20]),
+            color=alt.Color("kind:N", title=None).scale(range=["#1f77b4", "#d95f02"]),
+            shape=alt.Shape("kind:N", title=None),
+        )
+    )
+    line = alt.Chart(alt.Data(values=[{"one": 1.0}])).mark_rule(color="#555").encode(y="one:Q")
+    panels = [
+        (dots.transform_filter(alt.datum.steps == name) + line).properties(
+            title=name, width=300, height=240
+        )
+        for name in ("all data in a step", "64 samples in a step")
+    ]
+    alt.hconcat(*panels).configure(background="white").save(path)
+    print(f"written to {path}")
 
 
 ABLATIONS = ("as advised", "equal rates", "half the step", "twice the step", "budget 1",
@@ -326,7 +416,7 @@ def ablate(tasks, depth=24, width=64):
     batches = jnp.broadcast_to(everything, (STEPS, SAMPLES))
     for name in ("tanh", "relu", "gelu"):
         cell = (depth, width, name, "digits", "sgd", False, False)
-        common = (x, y, batches, NAMES.index(name), 0.0, squared, False, 0.0, 0.0)
+        common = (NAMES.index(name), 0.0, squared, False, 0.0, 0.0)
         for change in ABLATIONS:
             budget = {"budget 1": 1.0, "budget 16": 16.0}.get(change, 4.0)
             losses = []
@@ -337,8 +427,8 @@ def ablate(tasks, depth=24, width=64):
                     is_equal="equal" in change or "same rule" in change,
                 )  # fmt: skip
                 factor = {"half the step": 0.5, "twice the step": 2.0}.get(change, 1.0)
-                tree = jax.tree.map(lambda a: a[None], per_layer(factor * rates))
-                losses.append(float(train(params, tree, *common, steps=STEPS)[0]))
+                runs = jax.tree.map(lambda a: a[None], (params, per_layer(factor * rates), batches))
+                losses.append(float(train(*runs[:2], x, y, runs[2], *common, steps=STEPS)[0]))
             text = " ".join(f"{loss:.2g}" for loss in losses)
             print(f"{name:5} {change:22} {text}", flush=True)
 
@@ -351,16 +441,20 @@ def main():
     parser.add_argument("--seeds", type=int, default=3, help="networks per cell and rate")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     parser.add_argument("--read", type=Path, help="summarise a recorded file instead")
+    parser.add_argument("--figure", type=Path, help="with --read: also draw it")
     parser.add_argument("--ablate", action="store_true", help="one ingredient changed at a time")
     options = parser.parse_args()
     if options.read:
-        print(summary(json.loads(options.read.read_text())))
+        rows = json.loads(options.read.read_text())
+        print(summary(rows))
+        if options.figure:
+            figure(rows, options.figure)
         return
     if options.ablate:
         ablate(make_tasks())
         return
     tasks, rows, start = make_tasks(), [], time.monotonic()
-    for cell in draw_cells(LARGE if options.large else SHAPES, options.seed):
+    for cell in draw_cells([*SHAPES, *LARGE] if options.large else SHAPES, options.seed):
         row = run_cell(cell, tasks, options.seeds)
         rows.append(row)
         ratio = judged(row)[0]

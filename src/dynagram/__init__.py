@@ -10,6 +10,7 @@ from dynagram._lazy import load_on_demand
 if TYPE_CHECKING:
     from dynagram._trust import trust as trust
     from dynagram.activations import activation as activation
+    from dynagram.advice import advise as advise
     from dynagram.data import Data as Data
     from dynagram.ensembles._runs import open_run as open_run
     from dynagram.ensembles._simulate import simulate as simulate
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from dynagram.observables._measure import measure as measure
     from dynagram.results import compare as compare
     from dynagram.results import load as load
-    from dynagram.theory._advice import advise as advise
     from dynagram.theory._predict import predict as predict
     from dynagram.theory._predict_outputs import predict_outputs as predict_outputs
     from dynagram.theory.criticality import critical_points as critical_points
@@ -78,7 +78,7 @@ __getattr__, __dir__ = load_on_demand(
         "Training": "training",
         "TwoStep": "training",
         "activation": "activations",
-        "advise": "theory._advice",
+        "advise": "advice",
         "compare": "results",
         "critical_points": "theory.criticality",
         "forecast": "theory.saddle._forecast",

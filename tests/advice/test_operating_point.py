@@ -51,14 +51,14 @@ def test_a_network_keeps_to_its_budget(name, depth):
     point = operating_point(name, depth)
     growth = depth * np.log(point.amplification)
     assert 0.0 <= growth < 4.0 * (1 + 1e-9)
-    if (point.mean, point.variance) != (0.0, 1.0):
+    if (point.mean, point.variance) not in ((0.0, 1.0), (0.0, 3.0)):
         assert growth == pytest.approx(4.0, rel=1e-6)
 
 
 def test_linear_networks_amplify_nothing():
     point = operating_point("linear", 1000)
     assert point.amplification == pytest.approx(1.0, rel=1e-12)
-    assert (point.mean, point.variance) == (0.0, 1.0)
+    assert (point.mean, point.variance) == (0.0, 3.0)
 
 
 def test_relu_in_closed_form():

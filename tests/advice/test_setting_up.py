@@ -12,8 +12,9 @@ from dynagram.advice import OPTIMIZERS, advise_rates, initialise, operating_poin
 from dynagram.advice._rates import layer_shares, rate_fraction
 from dynagram.data import Data, digits
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.networks import MLP
+from dynagram.networks import MLP, Model
 from dynagram.observables._curvature import measure_curvature
+from dynagram.observables._linearisation import linearise
 from dynagram.training._losses import loss_value
 
 RNG = np.random.default_rng(3)
@@ -55,35 +56,57 @@ def test_inputs_must_differ():
         initialise(network("relu"), np.ones((4, 5)))
 
 
-def test_curvature_by_dense_matrices():
-    model = initialise(network("tanh", depth=3, width=6), X)
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+@pytest.mark.parametrize("loss", ["cross-entropy", "mean", "half-sum", "logistic"])
+def test_curvature_by_dense_matrices(loss, skip):
+    model = initialise(network("tanh", depth=4, width=6, skip=skip), X)
+    factors = np.array([0.3, 1.0, 2.0, 1.5])
     flat, restore = ravel_pytree(model.params)
+    roots, _ = ravel_pytree(
+        tuple(
+            jax.tree.map(lambda leaf, f=factor: jnp.full_like(leaf, f), layer)
+            for layer, factor in zip(model.params, np.sqrt(factors), strict=True)
+        )
+    )
+    targets = jnp.asarray(2.0 * Y - 1.0 if loss == "logistic" else Y)
 
-    def outputs(params):
-        return model.network.apply(params, X)
+    def outputs(theta):
+        return model.network.apply(restore(theta), X).reshape(-1)
 
-    def loss(z):
-        return loss_value("cross-entropy", z, jnp.asarray(Y))
+    def value(z):
+        return loss_value(loss, z.reshape(30, 3), targets)
 
-    J = jax.jacfwd(lambda theta: outputs(restore(theta)).reshape(-1))(flat)
-    H = jax.hessian(lambda z: loss(z.reshape(30, 3)))(outputs(model.params).reshape(-1))
-    G, g = J.T @ H @ J, jax.grad(lambda theta: loss(outputs(restore(theta))))(flat)
-    found = measure_curvature(model.params, outputs, loss)
+    J = jax.jacfwd(outputs)(flat) * roots[None, :]
+    H = jax.hessian(value)(outputs(flat))
+    G, g = J.T @ H @ J, J.T @ jax.grad(value)(outputs(flat))
+    curvature = measure_curvature(linearise(model, X, factors), loss, np.asarray(targets))
     signs = jnp.sign(g)
     # Forty iterations from below: (λ₂/λ₁)^80 of the rest is left.
     eigenvalues = np.linalg.eigvalsh(G)
     left = (eigenvalues[-2] / eigenvalues[-1]) ** 40
-    assert found.largest == pytest.approx(eigenvalues[-1], rel=max(1e-10, 10 * left))
-    assert found.line_step == pytest.approx(float(g @ g / (g @ G @ g)), rel=1e-10)
-    assert found.sign_step == pytest.approx(float(g @ signs / (signs @ G @ signs)), rel=1e-10)
-    assert found.loss == pytest.approx(float(loss(outputs(model.params))), rel=1e-12)
+    assert curvature.largest == pytest.approx(eigenvalues[-1], rel=max(1e-10, 10 * left))
+    assert curvature.line_step == pytest.approx(float(g @ g / (g @ G @ g)), rel=1e-10)
+    assert curvature.sign_step == pytest.approx(float(g @ signs / (signs @ G @ signs)), rel=1e-10)
+    assert curvature.loss == pytest.approx(float(value(outputs(flat))), rel=1e-12)
+
+
+def test_curvature_of_a_users_loss(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("def loss(z, y):\n    return ((z - y) ** 2).mean()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    here = linearise(initialise(network("tanh", depth=3, width=6), X), X)
+    named, own = (measure_curvature(here, loss, Y) for loss in ("mean", "mine:loss"))
+    assert own.largest == pytest.approx(named.largest, rel=1e-12)
+    assert own.sign_step == pytest.approx(named.sign_step, rel=1e-12)
 
 
 def test_curvature_of_nothing():
+    silent = Model.of_matrices([np.ones((4, 5)), np.zeros((3, 4))], "relu")
+    dead = linearise(silent, -np.abs(X))
     with pytest.raises(InvalidValueError, match="does not change"):
-        measure_curvature(np.ones(2), lambda w: 0.0 * w, lambda z: jnp.sum(z))
-    with pytest.raises(NonFiniteError, match="not finite"):
-        measure_curvature(np.ones(2), lambda w: w / 0.0, lambda z: jnp.sum(z**2))
+        measure_curvature(dead, "half-sum", np.zeros((30, 3)))
+    broken = Model.of_matrices([np.full((4, 5), 1e300), np.full((3, 4), 1e300)], "linear")
+    with np.errstate(all="ignore"), pytest.raises(NonFiniteError, match="not finite"):
+        measure_curvature(linearise(broken, X), "mean", Y)
 
 
 def test_rates_divide_by_what_layers_amplify():
@@ -96,10 +119,11 @@ def test_rates_divide_by_what_layers_amplify():
     ratios = np.array(plain.layers[1:]) / np.array(plain.layers[:-1])
     assert ratios == pytest.approx(chi, rel=1e-9)
     assert plain.layers[-1] == pytest.approx(2 / plain.curvature.largest, rel=1e-12)
-    assert noisy.layers[-1] == pytest.approx(0.75 * 2 / noisy.curvature.largest, rel=1e-12)
+    assert noisy.layers[-1] == pytest.approx(2 / noisy.curvature.largest, rel=1e-12)
     adam = advise_rates(model, data, loss="cross-entropy", optimizer="adam")
     assert set(adam.layers) == {adam.curvature.sign_step}
     assert [rate_fraction(name, False) for name in OPTIMIZERS] == [1.0, 0.5, 1.0, 1.0]
+    assert [rate_fraction(name, True) for name in OPTIMIZERS] == [1.0, 0.175, 0.6, 0.6]
     with pytest.raises(InvalidValueError, match="optimizer = 'lion': expected one of sgd"):
         advise_rates(model, data, optimizer="lion")
 

@@ -112,7 +112,7 @@ def test_the_whole_page(run, problem, tmp_path):
     assert len(page) < 3_000_000
     for piece in (
         "Your network at birth", "What training will do", "What is learned", "Plateaus",
-        "Inside one network", "Advice for this width and depth", "What it rests on",
+        "Inside one network", "Advice for this network", "What it rests on",
         "Expected", "Measured", "Does the theory apply here?", "torch.nn.init", " ± ",
     ):  # fmt: skip
         assert piece in page, piece

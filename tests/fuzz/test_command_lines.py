@@ -21,7 +21,8 @@ VARIANCES = "[--cb 0|0.1] [--cw 1|2] [--skip 0] [--seed 0|3]"
 COMMANDS = {
     "critical": f"{SIGMA} [--cb 0|0.3] [--cw 1|2] [--depth 3|20] [--width 50]",
     "advise": f"--activation {SIGMA} --width 50|200 --depth 3|8 [--outputs 1|3] [--data x.npy] "
-    "[--loss mean|cross-entropy]",
+    "[--loss mean|cross-entropy] [--optimizer sgd|adam|momentum] [--batch 1|16] [--why] "
+    "[--residual]",
     "predict": f"{NETWORK} {VARIANCES} [--tensors K|K,V|K,Theta] [--output out.npz]",
     "simulate": f"{NETWORK} {VARIANCES} [--tensors K|V] [--members 64|100] [--output out.npz] "
     "[--sampler auto|metric] [--time-limit 5]",

@@ -19,6 +19,8 @@ from dynagram.networks import Model, check_inputs
 from dynagram.networks._mlp import Architecture, Layer, checked_key
 from dynagram.theory.criticality._operating_point import BUDGET, OperatingPoint, operating_point
 
+OUTPUT = 1.0  # variance of the outputs
+
 
 def initialise(
     network: Architecture,
@@ -50,21 +52,21 @@ def initialise(
     if np.ptp(inputs, axis=0).max() == 0.0:
         raise InvalidValueError("x", "one input", "at least two different inputs needed")
     point = layer_point(network, budget)
-    keys = jax.random.split(checked_key(seed), network.depth)
-    signal, z, layers = jnp.asarray(inputs), jnp.zeros(()), []
-    for index, key in enumerate(keys):
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(checked_key(seed))))
+    signal, z, layers = np.asarray(inputs, np.float64), np.zeros(()), []
+    for index in range(network.depth):
         skip = network.skip_of_layers[index]
         is_last = index == network.depth - 1
-        variance, mean = (1.0, 0.0) if is_last else (point.variance, point.mean)
+        variance, mean = (OUTPUT, 0.0) if is_last else (point.variance, point.mean)
         if skip:
             # The branch of a block adds what keeps K, or 1/L of it where the skip alone does.
             variance *= 1.0 - skip**2 if abs(skip) < 1.0 else 1.0 / network.depth
             mean *= 1.0 - skip
-        W = orthogonal(key, signal.shape[1], network.widths[index + 1])
+        W = orthogonal(rng, signal.shape[1], network.widths[index + 1])
         layer, branch = _placed(W, signal, mean, variance)
         layers.append(layer)
         z = branch + skip * z if skip else branch
-        signal = network.activation(z)
+        signal = network.activation.values(z)
     structure = Architecture(network.widths, network.activation, skip=network.skip or 0.0)
     return Model(structure, tuple(layers))
 
@@ -83,30 +85,30 @@ def layer_point(network: Architecture, budget: float = BUDGET) -> OperatingPoint
     return operating_point(network.activation, max(plain, 2), budget=budget)
 
 
-def orthogonal(key: Array, n_in: int, n_out: int) -> Float[Array, "n_out n_in"]:
+def orthogonal(rng: np.random.Generator, n_in: int, n_out: int) -> Float[np.ndarray, "n_out n_in"]:
     """A random matrix with orthonormal rows or columns, whichever are fewer.
 
     **Arguments:**
 
-    - `key`: a JAX key.
+    - `rng`: a generator of random numbers.
     - `n_in`, `n_out`: its shape is (n_out, n_in).
 
     **Returns:** the matrix, from the uniform distribution of such matrices.
     """
     tall, wide = max(n_in, n_out), min(n_in, n_out)
-    Q, R = jnp.linalg.qr(jax.random.normal(key, (tall, wide)))
-    Q = Q * jnp.sign(jnp.diagonal(R))[None, :]
+    Q, R = np.linalg.qr(rng.normal(size=(tall, wide)))
+    Q = Q * np.sign(np.diagonal(R))
     return Q if n_out >= n_in else Q.T
 
 
 def _placed(
-    W: Float[Array, "n_out n_in"],
-    signal: Float[Array, "samples n_in"],
+    W: Float[np.ndarray, "n_out n_in"],
+    signal: Float[np.ndarray, "samples n_in"],
     mean: float,
     variance: float,
-) -> tuple[Layer, Float[Array, "samples n_out"]]:
+) -> tuple[Layer, Float[np.ndarray, "samples n_out"]]:
     z = signal @ W.T
-    centre = z.mean(axis=0, keepdims=True)
-    spread = jnp.mean((z - centre) ** 2)
-    scale = jnp.sqrt(variance / spread)
-    return Layer(mean - scale * centre[0], scale * W), scale * (z - centre) + mean
+    centre = z.mean(axis=0)
+    scale = np.sqrt(variance / np.mean((z - centre) ** 2))
+    layer = Layer(jnp.asarray(mean - scale * centre), jnp.asarray(scale * W))
+    return layer, scale * (z - centre) + mean

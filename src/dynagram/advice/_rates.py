@@ -10,14 +10,9 @@ knows no sizes: one rate for all layers, the step to the minimum of the loss alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array
 
 from dynagram.advice._initialise import layer_point
 from dynagram.data import Data
@@ -25,14 +20,15 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import Model
 from dynagram.networks._checks import checked_integer
 from dynagram.observables._curvature import Curvature, measure_curvature
+from dynagram.observables._linearisation import linearise
 from dynagram.theory.criticality._operating_point import BUDGET
-from dynagram.training._losses import check_loss, check_loss_targets, loss_value
+from dynagram.training._losses import check_loss, check_loss_targets
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 # Of 2/λ_max, or of the sign step, with all data in a step, and what noise of mini-batches leaves
 # of that: measured rules, docs/derivations/advice.md.
 _FRACTION = {"sgd": 1.0, "momentum": 0.5, "adam": 1.0, "adamw": 1.0}
-_NOISY = {"sgd": 0.75, "momentum": 0.25, "adam": 0.25, "adamw": 0.25}
+_NOISY = {"sgd": 1.0, "momentum": 0.35, "adam": 0.6, "adamw": 0.6}
 
 
 @dataclass(frozen=True)
@@ -91,15 +87,8 @@ def advise_rates(
     samples = len(data.x) if batch is None else checked_integer("batch", batch, 1)
     network, is_adam = model.network, optimizer.startswith("adam")
     shares = np.ones(network.depth) if is_adam else layer_shares(model, budget)
-    roots = np.sqrt(shares)
-    x, y = data.x[:samples], jnp.asarray(data.y[:samples])
-
-    def outputs(scaled: Sequence[Sequence[Array]]) -> Array:
-        return network.apply(_times(scaled, roots), x)
-
-    curvature = measure_curvature(
-        _times(model.params, 1.0 / roots), outputs, lambda z: loss_value(name, z, y)
-    )
+    here = linearise(model, data.x[:samples], shares)
+    curvature = measure_curvature(here, name, data.y[:samples])
     step = curvature.sign_step if is_adam else curvature.stable_step
     rates = tuple((rate_fraction(optimizer, samples < len(data.x)) * step * shares).tolist())
     momentum = 0.9 if optimizer != "sgd" else 0.0
@@ -127,8 +116,3 @@ def layer_shares(model: Model, budget: float = BUDGET) -> np.ndarray:
     growth[0] = 1.0  # what a layer passes back to the one below it
     below = np.concatenate([growth[1:], [1.0]])
     return 1.0 / np.cumprod(below[::-1])[::-1]
-
-
-def _times(params: Sequence[Sequence[ArrayLike]], factors: np.ndarray) -> tuple:
-    kind = zip(params, factors, strict=True)
-    return tuple(jax.tree.map(lambda leaf, f=factor: leaf * f, layer) for layer, factor in kind)

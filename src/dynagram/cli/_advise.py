@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Column
 from rich.text import Text
@@ -21,13 +22,14 @@ from dynagram.cli._options import (
     Trust,
 )
 from dynagram.cli._output import console, narrow_table, print_json, print_list, short, working
-from dynagram.data import load_array
+from dynagram.data import Data, load_array, load_data
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.theory._advice import Advice
+    from dynagram.advice import Advice
+    from dynagram.theory._critical_setup import CriticalSetup
 else:
-    Advice = object  # imported when the command runs, so that --help stays quick
+    Advice = CriticalSetup = object  # imported when the command runs, so that --help stays quick
 
 
 def advise(
@@ -41,24 +43,38 @@ def advise(
     bands: GradientBands = "cheap",
     trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     outputs: Annotated[int, typer.Option(help="Outputs of the network.")] = 1,
-    loss: Annotated[str, typer.Option(help="mean (squared error) or cross-entropy.")] = "mean",
+    inputs: Annotated[
+        int | None, typer.Option(help="Inputs of the network; the width without --data.")
+    ] = None,
+    loss: Annotated[
+        str, typer.Option(help="mean (squared error), cross-entropy, half-sum or logistic.")
+    ] = "mean",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum, adam or adamw.")] = "sgd",
+    batch: Annotated[int | None, typer.Option(help="Samples in a step; all by default.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A .npy file of training inputs, one a row, for the step.")
+        Path | None,
+        typer.Option(help="What is trained on: .npz with x and y (or labels), or .npy of inputs."),
     ] = None,
     residual: Annotated[
-        bool, typer.Option("--residual", help="Also tell what skip connections would change.")
+        bool, typer.Option("--residual", help="Every hidden layer after the first has a skip.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the weights.")] = 0,
+    why: Annotated[
+        bool, typer.Option("--why", help="What the theory says of it, number by number.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """How to initialise and train this network: variances, learning rates, what to expect.
+    """How to initialise and train this network: in ten lines, each with its source.
 
-    Without data the step is that of one input with a mean square of 1 per component. The depth is
-    held against the width: L/n against r*, the expected fluctuations, and with --residual skips.
-    With --arch (or --network FILE) a transformer, a residual or a convolutional network is judged
-    before training, as by `dynagram critical --arch`; of the file of an MLP its activation, width
-    and depth are taken.
+    Weights are set up on the data and learning rates measured on them; without data, on random
+    inputs and targets. Beside it stands what PyTorch's default, Kaiming, Xavier and orthogonal
+    initialisation would do. With --why also the network of the effective theory, drawn at
+    criticality: variances, rates, fluctuations, each with its equation. With --arch (or --network
+    FILE) a transformer, a residual or a convolutional network is judged before training, as by
+    `dynagram critical --arch`; of the file of an MLP its activation, width and depth are taken.
     """
-    from dynagram.theory._advice import advise as find_advice
+    from dynagram.advice import advise as find_advice
+    from dynagram.networks import Architecture
 
     if arch is not None:
         if activation is not None:
@@ -74,24 +90,61 @@ def advise(
     assert activation is not None
     assert width is not None
     assert depth is not None
-    if depth > DEEPEST:
-        raise InvalidValueError("--depth", depth, f"at most {DEEPEST}")
-    x = None if data is None else load_array(data, "--data")
-    # Without data there is one input of as many components; with them their kernels are kept.
-    samples = 1 if x is None else len(x)
+    if not 2 <= depth <= DEEPEST:
+        raise InvalidValueError("--depth", depth, f"expected 2 to {DEEPEST}")
+    x, y = (None, None) if data is None else _arrays(data, outputs)
+    n_0, n_L = (
+        (inputs or width if x is None else x.shape[1]),
+        (outputs if y is None else y.shape[1]),
+    )
+    if inputs is not None and inputs != n_0:
+        raise InvalidValueError("--inputs", inputs, f"--data has {n_0} columns")
     require_memory("--width", width, 64.0 * width, "a layer is too wide")
-    require_memory("--data", samples, 8.0 * 8 * depth * samples**2, "give fewer inputs")
-    # The pasted code reads the fan-in of each layer off the model, so that n_0 may be any.
-    inputs = width if x is None else None
+    require_memory("--width", width, 64.0 * width * width * depth, "it has too many weights")
+    samples = 1 if x is None else len(x)
+    if why:
+        # Its kernels of all inputs are kept, layer by layer.
+        require_memory("--data", samples, 8.0 * 8 * depth * samples**2, "give fewer inputs")
+    network = Architecture(
+        [n_0, *[width] * (depth - 1), n_L], activation, skip=1.0 if residual else 0.0
+    )
+    problem = None if x is None else _problem(x, y, n_L, loss, seed)
     with working("working out advice"):
         advice = find_advice(
-            activation, width, depth,
-            outputs=outputs, inputs=inputs, loss=loss, x=x, residual=residual,
-        )  # fmt: skip
+            network, problem, loss=loss, optimizer=optimizer, batch=batch, seed=seed
+        )
+    setup = _setup(activation, width, depth, n_L, loss, x, n_0) if why else None
     if as_json:
-        print_json(_as_json(advice))
+        print_json(_as_json(advice, setup, batch))
     else:
-        _print(advice)
+        _print(advice, setup, batch)
+
+
+def _arrays(path: Path, outputs: int) -> tuple[Any, Any]:
+    """Inputs, and targets if the file has any."""
+    if path.suffix == ".npz":
+        given = load_data(path, "--data", outputs=outputs if outputs > 1 else None)
+        return given.x, given.y
+    return load_array(path, "--data"), None
+
+
+def _problem(x: Any, y: Any, outputs: int, loss: str, seed: int) -> Data:
+    if y is not None:
+        return Data(x, y)
+    rng = np.random.default_rng(seed)
+    if loss == "cross-entropy":
+        return Data(x, np.eye(outputs)[rng.integers(outputs, size=len(x))])
+    if loss == "logistic":
+        return Data(x, rng.choice([-1.0, 1.0], size=(len(x), outputs)))
+    return Data(x, rng.normal(size=(len(x), outputs)))
+
+
+def _setup(
+    activation: str, width: int, depth: int, outputs: int, loss: str, x: Any, inputs: int
+) -> CriticalSetup:
+    from dynagram.theory._critical_setup import critical_setup
+
+    return critical_setup(activation, width, depth, outputs=outputs, inputs=inputs, loss=loss, x=x)
 
 
 def _described(arch: str) -> tuple[str, int, int, int] | None:
@@ -111,67 +164,69 @@ def _described(arch: str) -> tuple[str, int, int, int] | None:
     return network.activation.name, hidden.pop(), network.depth, network.widths[-1]
 
 
-def _as_json(advice: Advice) -> dict[str, Any]:
+def _as_json(advice: Advice, setup: CriticalSetup | None, batch: int | None) -> dict[str, Any]:
     from dynagram.report.prose._recipes import optax_recipe, pytorch_recipe
 
-    standard = advice.pytorch
+    code = {"pytorch": pytorch_recipe(advice, batch), "optax": optax_recipe(advice, batch)}
+    return advice.to_dict() | code | {"why": None if setup is None else _setup_json(setup)}
+
+
+def _setup_json(setup: CriticalSetup) -> dict[str, Any]:
     return {
-        "network": advice.network.to_toml(),
-        "loss": advice.loss,
-        "class": advice.point.kind,
+        "network": setup.network.to_toml(),
+        "class": setup.point.kind,
         "statements": {
             statement.name: {
                 "value": statement.value,
                 "meaning": statement.meaning,
                 "equation": statement.equation,
             }
-            for statement in advice.statements
+            for statement in setup.statements
         },
-        "sweet_spot": advice.sweet_spot,
-        "depth_verdict": advice.depth_verdict,
-        "residual": None if advice.residual is None else vars(advice.residual),
+        "depth": setup.sweet_spot,
         "regime": {
-            "verdict": advice.regime.verdict,
-            "reasons": advice.regime.reasons,
-            "numbers": advice.regime.numbers,
+            "verdict": setup.regime.verdict,
+            "reasons": setup.regime.reasons,
+            "numbers": setup.regime.numbers,
         },
-        "notes": advice.notes,
-        "standard_parametrisation": {
-            name: getattr(standard, name) for name in ("std_b", "std_W", "rate_b", "rate_W")
-        },
-        "pytorch": pytorch_recipe(advice),
-        "optax": optax_recipe(advice),
+        "notes": setup.notes,
     }
 
 
-def _print(advice: Advice) -> None:
-    from dynagram.report.prose._recipes import (
-        in_words,
-        optax_recipe,
-        per_layer_text,
-        pytorch_recipe,
-    )
+def _print(advice: Advice, setup: CriticalSetup | None, batch: int | None) -> None:
+    from dynagram.report.prose._recipes import optax_recipe, pytorch_recipe
 
-    out, network = console(), advice.network
+    out, network = console(), advice.model.network
+    skips = ", skips" if network.has_skips else ""
+    out.print(
+        f"[bold]{network.activation.name}[/bold], depth {network.depth}, width "
+        f"{network.widths[1]}{skips}, outputs {network.widths[-1]}, loss {advice.rates.loss}, "
+        f"{advice.rates.optimizer}\n"
+    )
+    for sentence in advice.sentences:
+        out.print(Text(f"{sentence.text}  [{sentence.source}]"))
+    if advice.starts:
+        out.print("\nBeside it, the same network on the same data")
+        out.print(advice.table())
+    if setup is not None:
+        _print_setup(setup)
+    out.print("\n[bold]PyTorch[/bold], with your model and tensors x, y")
+    print(pytorch_recipe(advice, batch))
+    out.print("\n[bold]JAX[/bold] with optax, with your arrays x, y")
+    print(optax_recipe(advice, batch))
+
+
+def _print_setup(setup: CriticalSetup) -> None:
+    from dynagram.report.prose._recipes import per_layer_text
+
+    out = console()
     table = narrow_table(Column("quantity", no_wrap=True), Column("value", no_wrap=True), "formula")
-    for statement in advice.statements:
+    for statement in setup.statements:
         value = statement.value
         shown = per_layer_text(value) if isinstance(value, tuple) else short(value)
         table.add_row(statement.name, shown, Text(f"{statement.meaning}  {statement.equation}"))
-    out.print(
-        f"[bold]{network.activation.name}[/bold], depth {network.depth}, width "
-        f"{network.widths[1]}, outputs {network.widths[-1]}, loss {advice.loss}"
-    )
+    out.print("\n[bold]Why[/bold]: the effective theory of it, drawn at criticality")
     out.print(table)
-    out.print()
-    out.print(in_words(advice), markup=False)
-    out.print(f"Is the depth right for the width? {advice.depth_verdict}.")
-    if advice.residual is not None:
-        skips = str(advice.residual)
-        out.print(f"What would skips change? {skips[0].upper()}{skips[1:]}.", markup=False)
-    out.print(f"Can the 1/n theory be used here? [bold]{advice.regime.verdict}[/bold]")
-    print_list(out, (*advice.regime.reasons, *advice.notes))
-    out.print("\n[bold]PyTorch[/bold], after the model is built")
-    print(pytorch_recipe(advice))
-    out.print("\n[bold]JAX[/bold] with optax, parameters as a list of (W, b), W of shape (in, out)")
-    print(optax_recipe(advice))
+    out.print(f"Drawn so, it is {setup.sweet_spot}.")
+    out.print(f"Can the 1/n theory be used there? [bold]{setup.regime.verdict}[/bold]")
+    print_list(out, (*setup.regime.reasons, *setup.notes))

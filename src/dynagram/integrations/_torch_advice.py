@@ -12,6 +12,7 @@ from torch import nn
 from dynagram.advice import OPTIMIZERS, operating_point
 from dynagram.advice._rates import rate_fraction
 from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.networks._mlp import Architecture
 from dynagram.theory.criticality._operating_point import BUDGET, OperatingPoint
 
 _ACTIVATIONS: dict[type[nn.Module], str] = {
@@ -135,6 +136,50 @@ def param_groups(
     return [*groups, {"params": rest, "lr": step}] if rest else groups
 
 
+def architecture_of(
+    model: nn.Module, x: np.ndarray, *, activation: str | None = None
+) -> Architecture:
+    """The widths, activation and skips of a module that is an MLP, plain or with skips.
+
+    Its linear layers are put together again, without and with skips of strength 1, and must give
+    the outputs of the module: what else it does (norms, attention, other skips) is refused.
+
+    **Arguments:**
+
+    - `model`: any module that calls each of its linear layers once.
+    - `x`: inputs, a row per sample.
+    - `activation`: its name, if the model does not hold one of torch.nn's.
+
+    **Returns:** `Architecture`.
+
+    >>> module = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+    >>> architecture_of(module, np.ones((3, 4)))
+    Architecture((4, 16, 2), 'tanh')
+    """
+    first = next(model.parameters())
+    inputs = torch.as_tensor(x[:32]).to(first.device, first.dtype)
+    layers = _layers(model, inputs)
+    name = _name(model, activation)
+    weights = [layer.weight.detach().cpu().double().numpy() for layer in layers]
+    biases = [
+        np.zeros(len(W)) if layer.bias is None else layer.bias.detach().cpu().double().numpy()
+        for layer, W in zip(layers, weights, strict=True)
+    ]
+    expected = _quietly(model, inputs).detach().cpu().double().numpy()
+    widths = [weights[0].shape[1], *(len(W) for W in weights)]
+    equal = len(set(widths[1:-1])) == 1 and len(weights) > 2
+    for skip in (0.0, 1.0) if equal else (0.0,):
+        network = Architecture(widths, name, skip=skip)
+        z, signal = np.zeros(()), inputs.cpu().double().numpy()
+        for b, W, strength in zip(biases, weights, network.skip_of_layers, strict=True):
+            z = signal @ W.T + b + (strength * z if strength else 0.0)
+            signal = network.activation.values(z)
+        if z.shape == expected.shape and np.allclose(z, expected, rtol=1e-3, atol=1e-4):
+            return network
+    allowed = "its linear layers alone do not give its outputs; init_ and param_groups may still do"
+    raise InvalidValueError("model", type(model).__name__, allowed)
+
+
 def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     """The linear layers in the order in which they are called, each once."""
     called: list[Any] = []
@@ -156,13 +201,13 @@ def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     return called
 
 
-def _quietly(model: nn.Module, x: torch.Tensor) -> None:
+def _quietly(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """One pass that leaves no trace in dropout, batch statistics or random numbers."""
     training = model.training
     model.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model(x)
+            return model(x)
     finally:
         model.train(training)
 

@@ -11,6 +11,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
 
+from dynagram.integrations._torch_advice import architecture_of as architecture_of
 from dynagram.integrations._torch_advice import init_ as init_
 from dynagram.integrations._torch_advice import param_groups as param_groups
 from dynagram.integrations._torch_tangents import torch_ntk as torch_ntk

@@ -101,6 +101,38 @@ def loss_gradient(
     return (share * jax.nn.softmax(z, axis=-1) - y) / z.shape[0]
 
 
+def loss_curvature(
+    loss: str,
+    z: Float[Array, "samples n_L"],
+    y: Float[Array, "samples n_L"],
+    change: Float[Array, "samples n_L"],
+) -> Float[Array, "samples n_L"]:
+    """∂²L/∂z² times a change of the outputs; traceable.
+
+    **Arguments:**
+
+    - `loss`: a name of `LOSSES`.
+    - `z`, `y`: outputs and targets, a row per sample.
+    - `change`: as `z`.
+
+    **Returns:** as `z`.
+
+    >>> ones = jnp.array([[1.0, 0.0]])
+    >>> loss_curvature("cross-entropy", jnp.zeros((1, 2)), ones, ones).tolist()
+    [[0.25, -0.25]]
+    """
+    if loss == "half-sum":
+        return change
+    if loss == "mean":
+        return change * (2.0 / z.size)
+    if loss == "cross-entropy":
+        share = jnp.sum(y, axis=-1, keepdims=True)
+        p = jax.nn.softmax(z, axis=-1)
+        mean = jnp.sum(p * change, axis=-1, keepdims=True)
+        return share * p * (change - mean) / z.shape[0]
+    return jax.jvp(lambda outputs: loss_gradient(loss, outputs, y), (z,), (change,))[1]
+
+
 def half_sum_factor(loss: str, samples: int, outputs: int) -> float:
     """L = factor · "half-sum" for a squared error; refused for other losses.
 

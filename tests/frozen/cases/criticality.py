@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from dynagram import MLP, advise, critical_points, predict
+from dynagram import MLP, critical_points, predict
 from dynagram.activations import registered
+from dynagram.theory._critical_setup import critical_setup
 from dynagram.theory.criticality import (
     angle_flow,
     fixed_points,
@@ -56,7 +57,7 @@ def points(activation):
 
 @case(["tanh", "gelu", "relu"])
 def advice(activation):
-    found = advise(activation, 200, 12, outputs=10, inputs=64, residual=True)
+    found = critical_setup(activation, 200, 12, outputs=10, inputs=64, residual=True)
     numbers = {s.name: s.value for s in found.statements}
     numbers |= {f"regime {name}": value for name, value in found.regime.numbers.items()}
     if found.residual is not None:
@@ -68,7 +69,7 @@ def advice(activation):
 
 @case()
 def advice_for_inputs():
-    found = advise("tanh", 200, 12, outputs=3, x=X, loss="cross-entropy")
+    found = critical_setup("tanh", 200, 12, outputs=3, x=X, loss="cross-entropy")
     return {s.name: s.value for s in found.statements}
 
 

@@ -1,6 +1,6 @@
 """Depth against width on digits: the depth with the best trained test error, and r*·n (A.73).
 
-Critical networks with the rates and half the step limit of `dynagram advise`, full-batch gradient
+Critical networks with the rates and half the step limit of the theory, full-batch gradient
 descent on the squared error, for an activation the same number of steps at all widths and depths.
 Every depth is an ensemble; `statements` judges them.
 """
@@ -17,7 +17,7 @@ from dynagram.data import Data, digits
 from dynagram.ensembles import train
 from dynagram.errors import NonFiniteError
 from dynagram.results import Estimate
-from dynagram.theory._advice import advise
+from dynagram.theory._critical_setup import critical_setup
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings
 from dynagram_experiments._parts import finish_parts, part_folder, unstack_records
@@ -69,7 +69,7 @@ def _trained(settings: Settings, plan: Plan, name: str, width: int, depth: int) 
     x = images.x - images.x.mean(axis=0)
     x = x / np.sqrt(np.mean(x**2, axis=1, keepdims=True))
     y = images.one_hot() - 1.0 / OUTPUTS
-    advice = advise(name, width, depth, outputs=OUTPUTS, x=x[chosen])
+    advice = critical_setup(name, width, depth, outputs=OUTPUTS, x=x[chosen])
     step = advice.number("step")
     outputs = train(
         advice.network,

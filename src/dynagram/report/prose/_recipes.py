@@ -1,17 +1,29 @@
-"""Advice in words, and as code to paste: initialisation and learning rates of every layer."""
+"""Advice as code to paste: what sets up a model and makes its optimizer."""
 
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Sequence
 
-from dynagram.theory._advice import Advice
+from dynagram.advice import Advice
 
-_COLUMNS = 88
-_MEAN_LOSS = {
-    "mean": "the mean of (z - y)**2, as torch.nn.MSELoss",
-    "cross-entropy": "the mean cross-entropy, as torch.nn.CrossEntropyLoss",
+_TORCH_LOSS = {
+    "mean": "torch.nn.MSELoss()",
+    "cross-entropy": "torch.nn.CrossEntropyLoss()",
+    "logistic": "torch.nn.SoftMarginLoss()",
+    "half-sum": "lambda z, y: 0.5 * ((z - y) ** 2).sum()",
+}
+_TORCH = {
+    "sgd": "SGD(groups)",
+    "momentum": "SGD(groups, momentum=0.9)",
+    "adam": "Adam(groups)",
+    "adamw": "AdamW(groups)",
+}
+_OPTAX = {
+    "sgd": "by_layer",
+    "momentum": "optax.chain(optax.trace(0.9), by_layer)",
+    "adam": "optax.adam(rates[0])",
+    "adamw": "optax.adamw(rates[0])",
 }
 
 
@@ -23,105 +35,61 @@ def per_layer_text(values: Sequence[float]) -> str:
     >>> per_layer_text([1 / layer for layer in range(1, 9)])
     '1, …, 0.125'
     """
-    runs = _runs([f"{value:.4g}" for value in values])
+    texts = [f"{value:.4g}" for value in values]
+    runs = [(text, len(list(group))) for text, group in itertools.groupby(texts)]
     if len(runs) == 1:
         return runs[0][0]
     pieces = [text if count == 1 else f"{text} × {count}" for text, count in runs]
     return ", ".join([pieces[0], "…", pieces[-1]] if len(pieces) > 2 else pieces)
 
 
-def in_words(advice: Advice) -> str:
-    """What the numbers of the table mean for someone about to train.
-
-    >>> from dynagram.theory._advice import advise
-    >>> in_words(advise("relu", width=512, depth=10))[:52]
-    'Draw the weights with variance C_W/fan_in and start '
-    """
-    bias = "start the biases at zero" if not any(advice.network.C_b) else "the biases with C_b"
-    step, limit = advice.number("step"), advice.number("largest_step")
-    factor = advice.number("pytorch_factor")
-    text = (
-        f"Draw the weights with variance C_W/fan_in and {bias}. Step the biases with η λ_b and the "
-        "weights with η λ_W/fan_in, so that every layer has its share in learning. For the loss "
-        f"summed over samples gradient descent is stable below η = {limit:.4g}; take {step:.4g}, "
-        f"which is {step * factor:.4g} for PyTorch's mean. This network is {advice.sweet_spot}. "
-        f"Between draws the tangent kernel differs by {advice.number('ntk_fluctuation'):.2g} of "
-        "itself"
-    )
-    names = [statement.name for statement in advice.statements]
-    if "kernel_change" in names:
-        text += f", and training changes it by about {advice.number('kernel_change'):.2g}"
-    return text + "."
-
-
-def pytorch_recipe(advice: Advice) -> str:
-    """Initialises the `torch.nn.Linear` layers of `model` and makes their parameter groups."""
+def pytorch_recipe(advice: Advice, batch: int | None = None) -> str:
+    """Lines that set up `model` on the tensors x, y and make its optimizer."""
+    loss = _TORCH_LOSS.get(advice.rates.loss, "loss")
+    options = [f'optimizer="{advice.rates.optimizer}"']
+    if advice.model.network.has_skips:
+        options.append("residual=True")
+    if batch is not None:
+        options.append(f"batch={batch}")
+    residual = ", residual=True" if advice.model.network.has_skips else ""
     return "\n".join(
         [
             "import torch",
+            "from dynagram.integrations.torch import init_, param_groups",
             "",
-            *_numbers(advice),
-            "layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]",
-            f"assert len(layers) == {advice.network.depth}",
-            "groups = []",
-            "for layer, cb, cw, lb, lw in zip(layers, C_b, C_W, lambda_b, lambda_W):",
-            "    torch.nn.init.normal_(layer.weight, std=(cw / layer.in_features) ** 0.5)",
-            "    torch.nn.init.normal_(layer.bias, std=cb**0.5)",
-            '    groups.append({"params": [layer.weight], "lr": eta * lw / layer.in_features})',
-            '    groups.append({"params": [layer.bias], "lr": eta * lb})',
-            "optimizer = torch.optim.SGD(groups)",
+            f"init_(model, x{residual})",
+            f"groups = param_groups(model, x, y, {loss}, {', '.join(options)})",
+            f"optimizer = torch.optim.{_TORCH[advice.rates.optimizer]}",
         ]
     )
 
 
-def optax_recipe(advice: Advice) -> str:
-    """`init(key, widths)` makes the parameters, `optimizer` steps each with its own rate."""
-    return "\n".join(
-        [
-            "import jax",
-            "import optax",
-            "",
-            *_numbers(advice),
-            "",
-            "",
-            "def init(key, widths):  # widths = (n_0, ..., n_L)",
-            "    params = []",
-            "    for n, m, cb, cw in zip(widths, widths[1:], C_b, C_W):",
-            "        key, for_W, for_b = jax.random.split(key, 3)",
-            "        W = (cw / n) ** 0.5 * jax.random.normal(for_W, (n, m))",
-            "        params.append((W, cb**0.5 * jax.random.normal(for_b, (m,))))",
-            "    return params",
-            "",
-            "",
-            "def scaled(grads, params=None):",
-            "    rates = zip(grads, lambda_W, lambda_b)",
-            "    return [(-eta * lw / W.shape[0] * W, -eta * lb * b) for (W, b), lw, lb in rates]",
-            "",
-            "",
-            "optimizer = optax.stateless(scaled)",
-        ]
+def optax_recipe(advice: Advice, batch: int | None = None) -> str:
+    """Lines that set up parameters on the arrays x, y and make their optimizer."""
+    network, rates = advice.model.network, advice.rates
+    widths = ", ".join(
+        text if count == 1 else f"*[{text}] * {count}"
+        for text, count in (
+            (text, len(list(group))) for text, group in itertools.groupby(map(str, network.widths))
+        )
     )
-
-
-def _numbers(advice: Advice) -> list[str]:
-    """η for a mean loss and the four lists, one entry per layer."""
-    network = advice.network
-    eta = advice.number("step") * advice.number("pytorch_factor")
-    lines = [f"eta = {eta:.6g}  # for {_MEAN_LOSS[advice.loss]}"]
-    for name in ("C_b", "C_W", "lambda_b", "lambda_W"):
-        lines += _list(name, getattr(network, name))
-    return lines
-
-
-def _list(name: str, values: Sequence[float]) -> list[str]:
-    """`name = [...]`, with runs of equal values multiplied and long lists wrapped."""
-    runs = _runs([f"{value:.10g}" for value in values])
-    if len(runs) <= 3:
-        return [f"{name} = " + " + ".join(f"[{text}] * {count}" for text, count in runs)]
-    body = ", ".join(f"{value:.10g}" for value in values)
-    inside = textwrap.wrap(body, _COLUMNS, initial_indent="    ", subsequent_indent="    ")
-    return [f"{name} = [", *inside, "]"]
-
-
-def _runs(texts: Sequence[str]) -> list[tuple[str, int]]:
-    return [(text, len(list(group))) for text, group in itertools.groupby(texts)]
+    skip = ", skip=1.0" if network.has_skips else ""
+    more = "" if batch is None else f", batch={batch}"
+    lines = [
+        "import jax",
+        "import optax",
+        "from dynagram import Data",
+        "from dynagram.advice import advise_rates, initialise",
+        "from dynagram.networks import Architecture",
+        "",
+        f'network = Architecture([{widths}], "{network.activation.name}"{skip})',
+        "model = initialise(network, x)  # model(x), model.params",
+        f'rates = advise_rates(model, Data(x, y), loss="{rates.loss}", '
+        f'optimizer="{rates.optimizer}"{more}).layers',
+    ]
+    if not rates.optimizer.startswith("adam"):
+        lines += [
+            "by_layer = optax.stateless(lambda grads, params=None: tuple(",
+            "    jax.tree.map(lambda g: -rate * g, layer) for layer, rate in zip(grads, rates)))",
+        ]
+    return "\n".join([*lines, f"optimizer = {_OPTAX[rates.optimizer]}"])

@@ -29,7 +29,7 @@ from dynagram.gaussian._quadrature import REACH, feature_scale, panel_rule
 from dynagram.networks import ActivationLike, checked_activation, checked_number
 
 BUDGET = 4.0  # c: measured in benchmarks/advice.py; 2 to 6 do nearly as well
-_SMALLEST, _FARTHEST = 1e-4, 6.0  # of K for odd activations, of μ for the others
+_SMALLEST, _LARGEST, _FARTHEST = 1e-4, 3.0, 6.0  # of K for odd activations, of μ for the others
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def operating_point(
 ) -> OperatingPoint:
     """The most nonlinear point at which `depth` layers amplify gradients by at most e^budget.
 
-    Odd activations (up to a constant) stay at μ = 0 and shrink K from 1; the others keep K = 1
+    Odd activations (up to a constant) stay at μ = 0 and shrink K from 3; the others keep K = 1
     and move μ up from 0 to where they are straighter. Cost: milliseconds.
 
     **Arguments:**
@@ -67,9 +67,9 @@ def operating_point(
     >>> point = operating_point("relu", 24)
     >>> round(point.mean, 3), round(24 * math.log(point.amplification), 9)
     (0.728, 4.0)
-    >>> point = operating_point("tanh", 4)      # shallow: tanh may be as curved as it is at K = 1
+    >>> point = operating_point("tanh", 4)      # shallow: tanh may be as curved as it is at K = 3
     >>> point.mean, point.variance, round(point.amplification, 4)
-    (0.0, 1.0, 1.1778)
+    (0.0, 3.0, 1.4448)
     """
     sigma = checked_activation(activation)
     if not isinstance(depth, int | np.integer) or depth < 2:
@@ -78,27 +78,38 @@ def operating_point(
     allowed = budget / depth
 
     def excess(mean: float, variance: float) -> float:
-        return math.log(_point(sigma, mean, variance).amplification) - allowed
+        return math.log(point_of(sigma, mean, variance).amplification) - allowed
 
     if _odd_about_zero(sigma):
-        if excess(0.0, 1.0) <= 0.0:
-            return _point(sigma, 0.0, 1.0)
+        if excess(0.0, _LARGEST) <= 0.0:
+            return point_of(sigma, 0.0, _LARGEST)
         if excess(0.0, _SMALLEST) > 0.0:
             raise _too_curved(sigma, depth)
-        log_K: Any = brentq(lambda s: excess(0.0, math.exp(s)), math.log(_SMALLEST), 0.0)
-        return _point(sigma, 0.0, math.exp(log_K))
+        log_K: Any = brentq(
+            lambda s: excess(0.0, math.exp(s)), math.log(_SMALLEST), math.log(_LARGEST)
+        )
+        return point_of(sigma, 0.0, math.exp(log_K))
     if excess(0.0, 1.0) <= 0.0:
-        return _point(sigma, 0.0, 1.0)
+        return point_of(sigma, 0.0, 1.0)
     # The first μ that keeps to the budget: σ may become curved again farther out.
     means = np.linspace(0.0, _FARTHEST, 121)
     for below, above in itertools.pairwise(means):
         if excess(above, 1.0) <= 0.0:
             mean: Any = brentq(lambda m: excess(m, 1.0), below, above)
-            return _point(sigma, mean, 1.0)
+            return point_of(sigma, mean, 1.0)
     raise _too_curved(sigma, depth)
 
 
-def _point(sigma: Activation, mean: float, variance: float) -> OperatingPoint:
+def point_of(sigma: Activation, mean: float, variance: float) -> OperatingPoint:
+    """What an activation does to preactivations of this mean and variance.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `mean`, `variance`: μ and K > 0.
+
+    **Returns:** `OperatingPoint`.
+    """
     t, w = _nodes(sigma, mean, variance)
     z = mean + math.sqrt(variance) * t
     value, slope = sigma.values(z), sigma.values(z, 1)

@@ -20,24 +20,6 @@ from dynagram.theory.skips import residual_critical, residual_flow
 _EXAMPLE = 0.5
 
 
-def depth_verdict(depth: int, width: int, r_star: float) -> str:
-    """L/n against r* in a sentence; beyond 1.5 r* the truncated information is negative.
-
-    >>> depth_verdict(24, 512, 0.0355)
-    'L/n = 0.047 is 1.3 times r* = 0.035: depth and width fit, by this measure'
-    """
-    ratio = depth / width
-    relation = f"L/n = {ratio:.2g} is {ratio / r_star:.2g} times r* = {r_star:.2g}"
-    if ratio > 1.5 * r_star:
-        return (
-            f"{relation}: too deep for its width, by this measure; a width of "
-            f"{math.ceil(depth / r_star)} or skips (--residual) would make up for it"
-        )
-    if ratio < 0.5 * r_star:
-        return f"{relation}: up to {math.floor(r_star * width)} layers fit this width"
-    return f"{relation}: depth and width fit, by this measure"
-
-
 @dataclass(frozen=True)
 class SkipAdvice:
     """What a skip γ in every block between hidden layers would change, at criticality.

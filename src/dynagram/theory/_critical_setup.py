@@ -1,8 +1,7 @@
-"""How to initialise and train a network of given activation, width and depth, number by number.
+"""What the effective theory says of a network drawn at criticality, number by number.
 
 Every number is a `Statement`: its value, what it means, and the equation of the book that gave
-it. The verdict weighs depth against width by the NTK's fluctuation √((A + 2B)/n)/Θ (8.82), and by
-L/n against r* (A.73), where the information shared by the outputs stops growing.
+it. Depth is judged against width by the NTK's fluctuation √((A + 2B)/n)/Θ (8.82).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from dynagram.theory.criticality import CriticalPoint, critical_initialisation
 from dynagram.theory.criticality._one_input_tangents import TangentFlow, single_input_tangents
 from dynagram.theory.criticality._rates import DepthScaledRates, depth_scaled_rates, ntk_shares
 from dynagram.theory.information._aspect import optimal_variance
-from dynagram.theory.information._depth import SkipAdvice, depth_verdict, skip_advice
+from dynagram.theory.information._depth import SkipAdvice, skip_advice
 from dynagram.training._losses import check_loss
 
 _LEVELS: tuple[Verdict, ...] = ("trust", "careful", "do not use")
@@ -40,7 +39,7 @@ _CAREFUL, _REFUSE, _LAZY = 0.25, 0.5, 0.05
 
 @dataclass(frozen=True)
 class Statement:
-    """One number (or one per layer) of the advice, in words and with its equation."""
+    """One number (or one per layer), in words and with its equation."""
 
     name: str
     value: float | tuple[float, ...]
@@ -49,13 +48,13 @@ class Statement:
 
 
 @dataclass(frozen=True, eq=False)
-class Advice:
+class CriticalSetup:
     """A network ready to build and train, the numbers behind it, and a verdict on its shape.
 
     `network` carries C_b, C_W, λ_b, λ_W per layer; `pytorch` the same as standard deviations and
     SGD rates per tensor, for PyTorch's mean-reduced loss at the recommended step. `regime` says
-    whether the finite-width theory holds here, `sweet_spot` whether depth fits width by the
-    fluctuation of the NTK, `depth_verdict` by L/n against r*; `residual` is what skips would do.
+    whether the finite-width theory holds here, `sweet_spot` whether depth fits width; `residual` is
+    what skips would do.
     """
 
     network: MLP
@@ -66,7 +65,6 @@ class Advice:
     sweet_spot: str
     notes: tuple[str, ...]
     pytorch: StandardParametrisation
-    depth_verdict: str
     residual: SkipAdvice | None = None
 
     def __getitem__(self, name: str) -> Statement:
@@ -81,13 +79,11 @@ class Advice:
         """The value of a statement that is one number."""
         value = self[name].value
         if isinstance(value, tuple):
-            raise InvalidValueError(
-                "name", name, "has one value per layer: take advice[name].value"
-            )
+            raise InvalidValueError("name", name, "has one value per layer: take setup[name].value")
         return value
 
 
-def advise(
+def critical_setup(
     activation: ActivationLike,
     width: int,
     depth: int,
@@ -97,7 +93,7 @@ def advise(
     loss: str = "mean",
     x: object = None,
     residual: bool = False,
-) -> Advice:
+) -> CriticalSetup:
     """Critical initialisation, depth-scaled rates, largest stable step and what to expect.
 
     **Arguments:**
@@ -113,16 +109,16 @@ def advise(
     - `residual`: add what skips between hidden layers would change; the rest stays about the
         plain network.
 
-    **Returns:** `Advice`. Raises `InvalidValueError` with the reason where the activation has no
-    critical initialisation, or `residual` no answer. Cost: milliseconds, plus the NTK of `x` and
-    its eigenvalues, O(N³).
+    **Returns:** `CriticalSetup`. Raises `InvalidValueError` with the reason where the activation
+    has no critical initialisation, or `residual` no answer. Cost: milliseconds, plus the NTK of
+    `x` and its eigenvalues, O(N³).
 
-    >>> advice = advise("relu", width=512, depth=10)
-    >>> advice.network.C_W[1], advice.network.lambda_W[1]
+    >>> setup = critical_setup("relu", width=512, depth=10)
+    >>> setup.network.C_W[1], setup.network.lambda_W[1]
     (2.0, 0.1)
-    >>> round(advice.number("largest_step"), 9), round(advice.number("ntk_fluctuation"), 3)
+    >>> round(setup.number("largest_step"), 9), round(setup.number("ntk_fluctuation"), 3)
     (1.0, 0.195)
-    >>> advice.regime.verdict
+    >>> setup.regime.verdict
     'trust'
     """
     sigma = checked_activation(activation)
@@ -151,7 +147,7 @@ def advise(
     sizes = _sizes(network, flow, point)
     statements = (*_initialisation(network, point, rates, typical), *steps, *sizes)
     numbers = {s.name: s.value for s in statements if isinstance(s.value, float)}
-    return Advice(
+    return CriticalSetup(
         network=network,
         loss=loss,
         point=point,
@@ -160,7 +156,6 @@ def advise(
         sweet_spot=_sweet_spot(width, numbers["ntk_fluctuation"]),
         notes=_notes(sigma, flow, point, assumed_inputs=x is None and inputs is None),
         pytorch=to_standard(network, numbers["step"] * numbers["pytorch_factor"]),
-        depth_verdict=_depth_verdict(depth, width, numbers.get("optimal_aspect_ratio")),
         residual=_skips(network, typical) if residual else None,
     )
 
@@ -171,12 +166,6 @@ def _skips(network: MLP, mean_square: float) -> SkipAdvice:
     except InvalidValueError as error:
         allowed = f"no skip can be advised, as {error}; leave residual out for all other advice"
         raise InvalidValueError("residual", True, allowed) from error
-
-
-def _depth_verdict(depth: int, width: int, r_star: float | None) -> str:
-    if r_star is None:
-        return "no r* is known for this class of activations: see the fluctuation of the NTK"
-    return depth_verdict(depth, width, r_star)
 
 
 def _whole(name: str, value: int, least: int) -> int:
