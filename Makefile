@@ -15,7 +15,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 	touch $@
 
 demo: .venv/base
-	$(BIN)/dynagram demo
+	$(BIN)/dynagram report
 
 # Without the long agreement runs, which test-slow has; both by .ci/run. Short tests are mostly
 # compilation, which is faster with fewer optimisations; the long ones run as users do.

@@ -77,19 +77,48 @@ def read_config(path: str | Path, *, network: str | Path | None = None) -> Confi
     (Data(2 training samples, 3 test samples, 2 inputs, 1 output), 'flow', (3.0,))
     """
     path = Path(path)
-    tables, text = _read(path)
+    contents = read_bytes(path, "config", _TOML_FACTOR)
+    try:
+        text = contents.decode()
+    except ValueError as error:
+        raise InvalidValueError("config", str(path), f"not a TOML file: {error}") from error
+    return parse_config(text, path.parent, name=str(path), network=network)
+
+
+def parse_config(
+    text: str,
+    folder: Path,
+    *,
+    name: str = "text",
+    network: str | Path | None = None,
+    at_most: tuple[int, int] | None = None,
+) -> Config:
+    """The training problem of a TOML text; see `read_config`.
+
+    **Arguments:**
+
+    - `text`: the contents of such a file.
+    - `folder`: what the paths in it are relative to.
+    - `name`: where it came from, for messages.
+    - `network`: as for `read_config`.
+    - `at_most`: for data with a name, take so many training and test samples instead of those it
+        says, or as many as there are in that proportion.
+
+    **Returns:** `Config`.
+    """
+    tables = _tables(text, name)
     _refuse_unknown("tables", tables, _TABLES)
     if network is not None and "network" in tables:
         allowed = "has a table [network] already: leave out the table, or the other file"
-        raise InvalidValueError("config", str(path), allowed)
-    for name in ("data",) if network is not None else ("network", "data"):
-        if not isinstance(tables.get(name), dict):
-            raise InvalidValueError("config", str(path), f"the table [{name}] must be given")
+        raise InvalidValueError("config", name, allowed)
+    for table in ("data",) if network is not None else ("network", "data"):
+        if not isinstance(tables.get(table), dict):
+            raise InvalidValueError("config", name, f"the table [{table}] must be given")
     if ("training" in tables) == ("posterior" in tables):
         allowed = "one of the tables [training] and [posterior] must be given"
-        raise InvalidValueError("config", str(path), allowed)
+        raise InvalidValueError("config", name, allowed)
     learning = Training if "training" in tables else Posterior
-    data = _read_data(tables["data"], path.parent)
+    data = _read_data(tables["data"], folder, at_most)
     size, outputs = data.x.shape[1], data.outputs
     made = (
         network_from_toml(text)
@@ -100,13 +129,11 @@ def read_config(path: str | Path, *, network: str | Path | None = None) -> Confi
     return Config(made, data.check(made), learning.from_toml(text))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str]:
-    contents = read_bytes(path, "config", _TOML_FACTOR)
+def _tables(text: str, name: str) -> dict[str, Any]:
     try:
-        text = contents.decode()
-        return tomllib.loads(text), text
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidValueError("config", str(path), f"not a TOML file: {error}") from error
+        raise InvalidValueError("config", name, f"not a TOML file: {error}") from error
 
 
 def _refuse_unknown(where: str, table: dict[str, Any], allowed: tuple[str, ...]) -> None:
@@ -121,10 +148,10 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _read_data(table: dict[str, Any], folder: Path) -> Data:
+def _read_data(table: dict[str, Any], folder: Path, at_most: tuple[int, int] | None = None) -> Data:
     if "name" in table:
         _refuse_unknown("[data]", table, _NAMED)
-        return _named(table, folder)
+        return _named(table, folder, at_most)
     _refuse_unknown("[data]", table, (*_FILES, "name"))
     if missing := [key for key in _FILES[:3] if key not in table]:
         raise InvalidValueError("[data]", ", ".join(missing), "must be given, or a name")
@@ -132,7 +159,7 @@ def _read_data(table: dict[str, Any], folder: Path) -> Data:
     return Data(*(arrays.get(key) for key in _FILES))
 
 
-def _named(table: dict[str, Any], folder: Path) -> Data:
+def _named(table: dict[str, Any], folder: Path, at_most: tuple[int, int] | None) -> Data:
     """Images of some classes: the first `train` of a seeded order, then `test` others."""
     name = checked_choice("[data] name", table["name"], ("digits", *_IMAGES))
     if name in _IMAGES and "folder" not in table:
@@ -149,6 +176,10 @@ def _named(table: dict[str, Any], folder: Path) -> Data:
         raise InvalidTypeError("[data] classes", classes, "expected a list of whole numbers")
     sizes = [checked_integer(f"[data] {key}", table.get(key, 16), 1) for key in ("train", "test")]
     seed = checked_integer("[data] seed", table.get("seed", 0), 0)
+    if at_most is not None:
+        there = len(images.subset(classes=classes).labels)
+        share = min(1.0, there / sum(at_most))
+        sizes = [max(1, int(share * size)) for size in at_most]
     return images.split(*sizes, classes=classes, seed=seed)
 
 

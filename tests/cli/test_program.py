@@ -9,7 +9,7 @@ import pytest
 
 
 def test_help_and_version(run, complaint):
-    commands = ("critical", "advise", "predict", "simulate", "compare", "demo")
+    commands = ("critical", "advise", "predict", "simulate", "compare", "report")
     for arguments in ([], ["--help"], ["predict", "--help"], *([name, "-h"] for name in commands)):
         result = run(*arguments)
         assert result.exit_code == 0
@@ -46,7 +46,7 @@ def test_the_program_reports_errors_in_one_line():
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["demo"], ["critical", "relu", "--plot", "a.svg"]])
+@pytest.mark.parametrize("arguments", [["report"], ["critical", "relu", "--plot", "a.svg"]])
 def test_without_the_extra_the_pip_command_is_given(arguments, tmp_path):
     program = (
         "import sys; sys.modules['altair'] = None; from dynagram.cli import app; "

@@ -8,8 +8,22 @@ from html.parser import HTMLParser
 
 import numpy as np
 
+from dynagram.report._blocks import (
+    Code,
+    Figure,
+    Finding,
+    Heading,
+    Notice,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Tile,
+    from_plain,
+    to_plain,
+)
 from dynagram.report._figures import flow
-from dynagram.report._page import Code, Figure, Notice, Section, Table, Text, render
+from dynagram.report._page import render
 
 
 def embedded(page: str) -> dict:
@@ -30,7 +44,7 @@ def test_every_block_is_shown_and_escaped():
     page = render("T & U", [Section("S & S", blocks)], lead="l < m", footer="f < g")
     for piece in (
         "<title>T &amp; U</title>",
-        "<h2>S &amp; S</h2>",
+        '<h2 id="section-1">S &amp; S</h2>',
         "<p>a &lt; b</p>",
         "<code>x &amp; y</code>",
         "<td>&lt;b&gt;</td>",
@@ -41,7 +55,28 @@ def test_every_block_is_shown_and_escaped():
         "f &lt; g",
     ):
         assert piece in page
-    assert "<script" not in page  # no chart, no Vega
+    assert "vegaEmbed =" not in page  # no chart, no Vega
+
+
+def test_a_finding_a_tile_and_a_picture_are_escaped_too():
+    tile = Tile("<i>", "1 < 2", "a & b", "words", "warn")
+    finding = Finding("s < t", "e & f", "m", "trust: <script>", "good")
+    table = Table(["image"], [[Picture('data:image/png;base64,"x', "a <b>")]])
+    page = render("t", [Section("S", [finding, table, Heading("<u>")], tile)])
+    for piece in (
+        'class="tile warn" href="#section-1"', "&lt;i&gt;", "1 &lt; 2", "a &amp; b", "s &lt; t",
+        "trust: &lt;script&gt;", "&quot;x", "a &lt;b&gt;", "<h3>&lt;u&gt;</h3>",
+    ):  # fmt: skip
+        assert piece in page, piece
+
+
+def test_blocks_come_back_from_plain_data():
+    blocks = [Text("a"), Figure(chart(), "c", "m"), Table(["x"], [[Picture("data:,", "w")]])]
+    section = Section("S", blocks, Tile("n", "v", "v", "w"))
+    stored = json.loads(json.dumps(to_plain(section)))
+    assert to_plain(from_plain(stored)) == stored
+    again = render("t", [from_plain(stored)])
+    assert again == render("t", [section])
 
 
 def test_two_charts_share_one_copy_of_vega():

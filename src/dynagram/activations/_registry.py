@@ -111,12 +111,29 @@ def activation(spec: str | Callable[..., Any] | Activation) -> Activation:
 def _from_callable(function: Any, name: str | None = None) -> Activation:
     if not callable(function):
         raise InvalidTypeError("activation", function, "expected a name or a callable")
+    _refuse_torch(function)
     label = name or getattr(function, "__qualname__", type(function).__name__)
     try:
         hash(function)
     except TypeError:  # caches are keyed by the function: give it one that can be a key
         return analyse(lambda z: function(z), label, anonymous=name is None)
     return _analysed(function, label, name is None)
+
+
+def _refuse_torch(function: Any) -> None:
+    """JAX cannot look into modules and functions of PyTorch: say which name means the same."""
+    homes = (getattr(function, "__module__", None), type(function).__module__)
+    words = str(function).startswith("<built-in method") and "torch" in str(function)
+    if not words and not any(str(home).partition(".")[0] == "torch" for home in homes):
+        return
+    name = getattr(function, "__name__", type(function).__name__).lower()
+    name = {"leakyrelu": "leaky_relu"}.get(name, name)
+    if name == "gelu" and getattr(function, "approximate", "none") == "tanh":
+        name = "gelu_tanh"
+    allowed = "PyTorch is not looked into: give a name, or the same function written with jax.numpy"
+    if name in _REGISTRY:
+        allowed = f'PyTorch is not looked into: write "{name}"'
+    raise InvalidTypeError("activation", function, allowed)
 
 
 @functools.lru_cache(maxsize=128)

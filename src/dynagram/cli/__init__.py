@@ -20,15 +20,16 @@ from dynagram.cli._bayes import bayes
 from dynagram.cli._check import check
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
-from dynagram.cli._demo import demo
 from dynagram.cli._escape import escape
 from dynagram.cli._fields import fields
 from dynagram.cli._forecast import forecast
 from dynagram.cli._measure import measure
 from dynagram.cli._plateaus import plateaus
 from dynagram.cli._predict import predict
+from dynagram.cli._report import report
 from dynagram.cli._reproduce import reproduce
 from dynagram.cli._simulate import simulate
+from dynagram.cli._studio import studio
 from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.cli._watch import watch
@@ -93,7 +94,8 @@ for command in (
     plateaus,
     watch,
     reproduce,
-    demo,
+    report,
+    studio,
 ):
     app.command()(command)
 

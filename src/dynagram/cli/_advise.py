@@ -21,7 +21,7 @@ from dynagram.cli._options import (
     Tokens,
     Trust,
 )
-from dynagram.cli._output import console, narrow_table, print_json, print_list, short
+from dynagram.cli._output import console, narrow_table, print_json, print_list, short, working
 from dynagram.data import Data, load_array, load_data
 from dynagram.errors import InvalidValueError
 
@@ -109,7 +109,10 @@ def advise(
         [n_0, *[width] * (depth - 1), n_L], activation, skip=1.0 if residual else 0.0
     )
     problem = None if x is None else _problem(x, y, n_L, loss, seed)
-    advice = find_advice(network, problem, loss=loss, optimizer=optimizer, batch=batch, seed=seed)
+    with working("working out advice"):
+        advice = find_advice(
+            network, problem, loss=loss, optimizer=optimizer, batch=batch, seed=seed
+        )
     setup = _setup(activation, width, depth, n_L, loss, x, n_0) if why else None
     if as_json:
         print_json(_as_json(advice, setup, batch))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dynagram.cli._options import Json, Trust
 from dynagram.cli._output import console, print_json, print_list
 from dynagram.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from dynagram.results._comparison import Agreement
+else:
+    Agreement = object  # imported when the command runs, so that --help stays quick
 
 _LEGEND = (
     "\nz = (second − first)/error. Entries: with error bar + exact; they are correlated. Worst at "
@@ -21,13 +26,16 @@ _LEGEND = (
 def compare(
     first: Annotated[Path, typer.Argument(help="A .npz file of predict, simulate or train.")],
     second: Annotated[Path, typer.Argument(help="Another one, of the same network and inputs.")],
-    limit: Annotated[float, typer.Option(help="Largest |z| that counts as agreement.")] = 4.0,
+    limit: Annotated[
+        float, typer.Option(help="Largest |z| allowed to one entry; to many, more.")
+    ] = 4.0,
     trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     as_json: Json = False,
 ) -> None:
     """Compare two files entry by entry: z = (second − first)/error, errors of both combined.
 
-    Exit code 0: every |z| is within the limit; 1: some is not; 2: the files cannot be compared.
+    Exit code 0: they agree up to chance and to the next order in 1/n; 1: they differ; 2: the files
+    cannot be compared.
     """
     from dynagram.results import compare as compare_results
     from dynagram.results import load
@@ -43,6 +51,18 @@ def compare(
         out.print(grid.rich())
         out.print(_LEGEND)
         print_list(out, grid.notes)
-        words = "all within" if agree else "not all within"
-        out.print(f"[bold]{words} {limit:g} standard errors[/bold]")
+        out.print(f"[bold]{_words(agreement, limit)}[/bold]")
     raise typer.Exit(0 if agree else 1)
+
+
+def _words(agreement: Agreement, limit: float) -> str:
+    if all(row.result.ok(limit) for row in agreement.rows):
+        return f"all within {limit:g} standard errors"
+    if agreement.ok(limit):
+        return (
+            f"agree: what is beyond {limit:g} standard errors is chance among so many entries, or "
+            "the next order"
+        )
+    return (
+        f"differ: not all within {limit:g} standard errors, chance and the next order allowed for"
+    )

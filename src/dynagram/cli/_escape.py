@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, narrow_table, per_layer, print_json, print_list, short
+from dynagram.cli._output import (
+    console,
+    narrow_table,
+    per_layer,
+    print_json,
+    print_list,
+    short,
+    working,
+)
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -43,7 +51,8 @@ def escape(
     from dynagram.theory.saddle import escape_times
 
     network = _network(activation, depth, width, scale, bottleneck, rest, beta)
-    found = escape_times(network, threshold, make_clock(clock, width=width, learning_rate=lr))
+    with working("following the reduced flow"):
+        found = escape_times(network, threshold, make_clock(clock, width=width, learning_rate=lr))
     if as_json:
         print_json(_as_json(network, found))
     else:

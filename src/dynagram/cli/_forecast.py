@@ -9,7 +9,7 @@ import typer
 
 from dynagram.cli._models import Batch, LayerNames, Skip, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, print_json, print_list
+from dynagram.cli._output import console, print_json, print_list, working
 
 if TYPE_CHECKING:
     from dynagram.theory.saddle._forecast_record import Forecast
@@ -60,7 +60,8 @@ def forecast(
     algorithm = _algorithm(optimizer, lr, momentum, eps)
     training = Training(algorithm, loss=loss, batch=batch)
     model, samples = load_model(weights, data, activation, layers, skip)
-    answer = predict_escape(model, samples, training, fraction=fraction, factor=factor)
+    with working("forecasting the escape"):
+        answer = predict_escape(model, samples, training, fraction=fraction, factor=factor)
     if as_json:
         print_json(answer.to_dict())
     else:

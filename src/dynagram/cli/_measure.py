@@ -8,7 +8,7 @@ import typer
 
 from dynagram.cli._models import Batch, LayerNames, Skip, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, print_json, print_list
+from dynagram.cli._output import console, print_json, print_list, working
 
 if TYPE_CHECKING:
     from dynagram.observables._measurement import Measurement
@@ -38,9 +38,9 @@ def measure(
     from dynagram.observables._measure import measure as measure_model
     from dynagram.report.prose import describe_measurement
 
-    result = measure_model(
-        *load_model(weights, data, activation, layers, skip), loss=loss, seed=seed
-    )
+    model, batch = load_model(weights, data, activation, layers, skip)
+    with working("measuring the network"):
+        result = measure_model(model, batch, loss=loss, seed=seed)
     if as_json:
         print_json(result.to_dict() | {"what_stands_out": describe_measurement(result)})
     else:

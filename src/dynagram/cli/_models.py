@@ -49,4 +49,21 @@ def load_model(
         layers=None if layers is None else [name.strip() for name in layers.split(",")],
         skip=None if skip is None else per_layer("--skip", skip, "block"),
     )
-    return model, as_data(batch, model.network.output_size)
+    samples = as_data(batch, model.network.output_size)
+    _doubt_activation(model, samples, activation)
+    return model, samples
+
+
+def _doubt_activation(model: Model, data: Data, name: str) -> None:
+    """Say so where another activation fits the data far better: the file does not name its own."""
+    from dynagram.cli._output import tell
+    from dynagram.observables._likely_activation import likely_activation
+
+    if model.network.depth < 2 or data.outputs != model.network.output_size:
+        return
+    if (better := likely_activation(model, data)) is not None:
+        other, loss, given = better
+        tell(
+            f"is {name} right? With {other} the loss on these data would be {loss:.3g} instead of "
+            f"{given:.3g}"
+        )

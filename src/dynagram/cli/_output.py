@@ -119,6 +119,20 @@ def progress_bar(
         yield update
 
 
+@contextmanager
+def working(words: str) -> Iterator[None]:
+    """What is being done and for how long, on stderr while it lasts; nothing if no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich import progress as rich
+
+    columns = (rich.SpinnerColumn(), rich.TextColumn(words), rich.TimeElapsedColumn())
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task("", total=None)
+        yield
+
+
 def _rate_text(rate: float) -> str:
     if rate == 0.0:
         return "–"

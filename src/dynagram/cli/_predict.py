@@ -25,7 +25,7 @@ from dynagram.cli._options import (
     make_network,
     row_size,
 )
-from dynagram.cli._output import show_result, tell
+from dynagram.cli._output import show_result, tell, working
 from dynagram.data import load_array
 
 
@@ -81,7 +81,8 @@ def predict(
     )
     usual = "K,V" if vertex == "published" else "K,V,G1"
     names = letters(usual if tensors is None else tensors)
-    result = predict_tensors(described, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
+    with working(f"predicting {', '.join(names)}"):
+        result = predict_tensors(described, x, names, vertex=vertex, accuracy=accuracy, seed=seed)
     if plot is not None:
         from dynagram.report._export import save
 

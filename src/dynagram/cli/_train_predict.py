@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynagram.cli._options import Json, NetworkTable, Trust
-from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell
+from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell, working
 
 if TYPE_CHECKING:
     from dynagram.config import Config
@@ -61,9 +61,10 @@ def train_predict(
 
         check_plot_path(plot)
     problem = read_config(config, network=network)
-    outputs = predict_outputs(
-        problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
-    )
+    with working(f"predicting outputs at order {order}"):
+        outputs = predict_outputs(
+            problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
+        )
     show = partial(_show, problem, outputs, as_json, plot)
     if members is None:
         show(None)

@@ -228,9 +228,36 @@ def check_targets(
     return targets
 
 
+def as_numpy(values: Any) -> np.ndarray:
+    """An array of NumPy from what people have: lists, JAX, pandas, or tensors of PyTorch.
+
+    Tensors are taken without their gradient, from any device and in any precision.
+
+    >>> as_numpy([[1, 2]]).shape
+    (1, 2)
+    """
+    if hasattr(values, "detach") and hasattr(values, "cpu"):  # a tensor; torch is not imported
+        tensor = values.detach().cpu()
+        is_short = str(tensor.dtype) in ("torch.bfloat16", "torch.float16")
+        return np.asarray(tensor.float() if is_short else tensor)
+    array = np.asarray(values)
+    if array.dtype == object and hasattr(values, "to_numpy"):  # pandas with its own kinds
+        return values.to_numpy(dtype=np.float64)
+    return array
+
+
+def is_one_hot(y: Float[np.ndarray, "samples outputs"]) -> bool:
+    """Whether every row is 1 in one of several columns and 0 in the others.
+
+    >>> is_one_hot(np.eye(3)), is_one_hot(np.ones((2, 1))), is_one_hot(np.array([[0.2, 0.8]]))
+    (True, False, False)
+    """
+    return y.shape[1] > 1 and bool(np.all((y == 0.0) | (y == 1.0)) and np.all(y.sum(axis=1) == 1))
+
+
 def _as_reals(values: object, name: str) -> np.ndarray:
     try:
-        raw = np.asarray(values)
+        raw = as_numpy(values)
         numbers = raw.astype(np.float64) if raw.dtype.kind in "biuf" else None
     except (TypeError, ValueError):
         numbers = None
@@ -250,7 +277,7 @@ def _require_finite(values: np.ndarray, name: str) -> None:
 
 
 def _check_labels(labels: object, name: str) -> np.ndarray:
-    raw = np.asarray(labels)
+    raw = as_numpy(labels)
     if raw.ndim != 1 or raw.dtype.kind not in "iu":
         allowed = "expected one integer per sample"
         raise InvalidTypeError(name, f"{raw.dtype} {raw.shape}", allowed)

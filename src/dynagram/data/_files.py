@@ -240,6 +240,24 @@ def _table_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
     return table
 
 
+def table_header(path: str | Path, name: str = "file") -> list[str]:
+    """The names of the columns of a text file; none for an array, or a text without a header.
+
+    **Arguments:**
+
+    - `path`, `name`: as for `load_array`.
+
+    **Returns:** one name per column, or an empty list.
+    """
+    contents = read_bytes(path, name)
+    if contents.startswith((_NPY, _ZIP)):
+        return []
+    lines = contents.decode(errors="replace").splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    words = first.replace(",", " ").split()
+    return [] if _is_numbers(words) else [word.strip('"') for word in words]
+
+
 def _is_numbers(words: list[str]) -> bool:
     try:
         [float(word) for word in words]

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from dynagram._precision import own_precision
+from dynagram.data._data import as_numpy
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _listed(name: str, values: object) -> list[object]:
 
 def as_reals(name: str, values: object, rank: int) -> np.ndarray:
     """`values` as an array of this rank, float32 or float64, refused when not finite."""
-    array = np.asarray(values)
+    array = as_numpy(values)
     if array.dtype.kind not in "biuf":
         raise InvalidTypeError(name, type(values).__name__, "expected an array of real numbers")
     if array.ndim != rank or array.size == 0:

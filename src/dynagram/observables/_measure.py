@@ -21,6 +21,7 @@ from jaxtyping import Array
 from dynagram._memory import require_memory
 from dynagram._precision import float64
 from dynagram.data import Data
+from dynagram.data._data import is_one_hot
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import Architecture, Model, Params
 from dynagram.networks._model import takes_model
@@ -54,8 +55,9 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
     - `data`: inputs and targets. Target linearity is a held-out score: fitted on `x`, `y` and
         scored on `test_x`, `test_y`, or without them fitted on a random half of the samples and
         scored on the other.
-    - `loss`: "half-sum", "mean" or "cross-entropy"; "auto" is the cross-entropy for classes (of a
-        single output: the binary one) and the mean squared error otherwise.
+    - `loss`: "half-sum", "mean" or "cross-entropy"; "auto" is the cross-entropy for classes and
+        for targets that are one-hot (of a single output: the binary one) and the mean squared
+        error otherwise.
     - `seed`: of the split and of the nulls.
 
     **Returns:** `Measurement`. Cost per sample about n_L Σ n_ℓ n_{ℓ-1}; memory 64 MB and
@@ -95,7 +97,7 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         accuracy=totals.correct / samples if has_classes else None,
         samples=samples,
         collapse=collapses,
-        notes=(*model.notes, reason) if reason else model.notes,
+        notes=(*model.notes, *((reason,) if reason else ()), *_note_on_loss(data, loss)),
     )
 
 
@@ -138,6 +140,13 @@ def _disagreement(model: Model, x: np.ndarray, tracker: CollapseTracker) -> tupl
     return float(share @ values), Null(float(share @ means), float(share @ deviations))
 
 
+def _note_on_loss(data: Data, loss: str) -> tuple[str, ...]:
+    """What was taken for granted about targets that only look like classes."""
+    if loss != "auto" or data.classes is not None or not is_one_hot(data.y):
+        return ()
+    return ('the targets are one-hot, so the loss is the cross-entropy: "mean" for squared errors',)
+
+
 def _check_memory(model: Model, samples: int) -> None:
     """Two factors per layer of features, at most square, and the weights with their gradients."""
     sizes = [1 + n + model.network.output_size for n in model.network.widths]
@@ -151,7 +160,8 @@ def _check_memory(model: Model, samples: int) -> None:
 
 def _choose_loss(data: Data, loss: str) -> str:
     if loss == "auto":
-        return "mean" if data.classes is None else "cross-entropy"
+        has_classes = data.classes is not None or is_one_hot(data.y)
+        return "cross-entropy" if has_classes else "mean"
     is_single = loss == "cross-entropy" and data.outputs == 1
     check_loss_targets(loss, np.hstack([1.0 - data.y, data.y]) if is_single else data.y)
     return check_loss(loss)

@@ -112,14 +112,15 @@ class Measurement:
 
     def summary(self) -> Grid:
         """With the data: tangent kernel, features after the layer, Gram of the layer."""
-        rows = [("input", "", "", *_score(self.input_linearity), "", "")]
+        rows = [("input", "", "", *_score(self.input_linearity), "", "", "")]
         for layer in self.layers:
-            push, null = ("–", "–") if layer.alignment is None else _cosine(layer.alignment)
+            push = ("–", "–", "–") if layer.alignment is None else _cosine(layer.alignment)
             shape = f"{layer.shape[0]}×{layer.shape[1]}"
             share = f"{100 * layer.kernel_share:.1f} %"
-            rows.append((str(layer.layer), shape, share, *_score(layer.linearity), push, null))
+            rows.append((str(layer.layer), shape, share, *_score(layer.linearity), *push))
         headings = (
-            "layer", "shape", "kernel share", "target linearity", "null", "Gram/VC", "null",
+            "layer", "shape", "kernel", "target linearity", "null", "spread", "Gram/VC", "null",
+            "spread",
         )  # fmt: skip
         return Grid(headings, tuple(rows), self.notes)
 
@@ -133,7 +134,7 @@ class Measurement:
                 (
                     str(layer.layer),
                     f"{spectrum.effective_rank:.1f} of {len(spectrum.eigenvalues)}",
-                    "–" if tail is None else f"{tail.exponent:.1f}±{tail.error:.1f}",
+                    "–" if tail is None else f"{tail.exponent:.1f} ± {tail.error:.1f}",
                     short(spectrum.random_exponent, 2),
                     f"{spectrum.spikes} spikes" if has_spikes else spectrum.verdict,
                     f"{layer.norm:.1f}",
@@ -186,10 +187,11 @@ def _linearity(linearity: Linearity) -> dict[str, Any]:
     }
 
 
-def _score(linearity: Linearity) -> tuple[str, str]:
+def _score(linearity: Linearity) -> tuple[str, str, str]:
     null = linearity.null
-    return f"{linearity.score:.3f}", f"{null.mean:.3f}±{null.deviation:.3f}"
+    return f"{linearity.score:.3f}", f"{null.mean:.3f}", f"{null.deviation:.3f}"
 
 
-def _cosine(alignment: Alignment) -> tuple[str, str]:
-    return f"{alignment.value:.2f}", f"±{alignment.null.deviation:.2f}"
+def _cosine(alignment: Alignment) -> tuple[str, str, str]:
+    null = alignment.null
+    return f"{alignment.value:.2f}", f"{null.mean:.0f}", f"{null.deviation:.2f}"

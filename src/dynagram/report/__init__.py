@@ -6,6 +6,16 @@ from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
     from dynagram.report._birth_chart import birth_chart as birth_chart
+    from dynagram.report._blocks import Code as Code
+    from dynagram.report._blocks import Figure as Figure
+    from dynagram.report._blocks import Finding as Finding
+    from dynagram.report._blocks import Heading as Heading
+    from dynagram.report._blocks import Notice as Notice
+    from dynagram.report._blocks import Picture as Picture
+    from dynagram.report._blocks import Section as Section
+    from dynagram.report._blocks import Table as Table
+    from dynagram.report._blocks import Text as Text
+    from dynagram.report._blocks import Tile as Tile
     from dynagram.report._charts import Axis as Axis
     from dynagram.report._charts import Line as Line
     from dynagram.report._charts import coloured_points as coloured_points
@@ -17,14 +27,7 @@ if TYPE_CHECKING:
     from dynagram.report._figures import flow as flow
     from dynagram.report._figures import phase_plane as phase_plane
     from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
-    from dynagram.report._initialisation import initialisation_report as initialisation_report
     from dynagram.report._output_charts import outputs_chart as outputs_chart
-    from dynagram.report._page import Code as Code
-    from dynagram.report._page import Figure as Figure
-    from dynagram.report._page import Notice as Notice
-    from dynagram.report._page import Section as Section
-    from dynagram.report._page import Table as Table
-    from dynagram.report._page import Text as Text
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
     from dynagram.report._tensor_charts import entries_chart as entries_chart
@@ -34,16 +37,19 @@ __all__ = [
     "Axis",
     "Code",
     "Figure",
+    "Finding",
+    "Heading",
     "Line",
     "Notice",
+    "Picture",
     "Section",
     "Table",
     "Text",
+    "Tile",
     "birth_chart",
     "coloured_points",
     "entries_chart",
     "flow",
-    "initialisation_report",
     "learning_curves_chart",
     "line_chart",
     "outputs_chart",
@@ -61,17 +67,20 @@ __getattr__, __dir__ = load_on_demand(
     __name__,
     {
         "Axis": "_charts",
-        "Code": "_page",
-        "Figure": "_page",
+        "Code": "_blocks",
+        "Figure": "_blocks",
+        "Finding": "_blocks",
+        "Heading": "_blocks",
         "Line": "_charts",
-        "Notice": "_page",
-        "Section": "_page",
-        "Table": "_page",
-        "Text": "_page",
+        "Picture": "_blocks",
+        "Tile": "_blocks",
+        "Notice": "_blocks",
+        "Section": "_blocks",
+        "Table": "_blocks",
+        "Text": "_blocks",
         "birth_chart": "_birth_chart",
         "entries_chart": "_tensor_charts",
         "flow": "_figures",
-        "initialisation_report": "_initialisation",
         "learning_curves_chart": "_curve_charts",
         "outputs_chart": "_output_charts",
         "coloured_points": "_charts",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import erfc, erfcinv
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.results._estimate import Estimate
@@ -72,17 +73,42 @@ class Comparison:
         return f"{text}; {agree} of {exact} entries without error bar agree"
 
 
+def family_limit(limit: float, entries: int) -> float:
+    """The |z| that the largest of `entries` exceeds as rarely as a single one exceeds `limit`.
+
+    Among thousands of entries some are beyond 4 standard errors by chance. The bound of Bonferroni
+    holds for correlated entries too.
+
+    >>> round(family_limit(4.0, 1), 6), round(family_limit(4.0, 8192), 2)
+    (4.0, 5.78)
+    """
+    chance = float(erfc(limit / math.sqrt(2.0))) / max(entries, 1)
+    return math.sqrt(2.0) * float(erfcinv(chance)) if chance > 0.0 else limit
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
     """One tensor or moment: what was compared, on which layers, and how it came out.
 
     `relative_difference` is the root mean square of the differences over that of the values.
+    `beyond` is z without what the next order in 1/n is expected to change, entry by entry.
     """
 
     label: str
     layers: tuple[int, ...]
     result: Comparison
     relative_difference: float
+    beyond: Float[np.ndarray, "*shape"]
+
+    def verdict(self, limit: float = 4.0) -> str:
+        """ "agree", "next order" where only that sets the two apart, or "differ".
+
+        `limit` is that of a single entry, raised with the number of entries (`family_limit`).
+        """
+        allowed = family_limit(limit, int(np.sum(~self.result.exact)))
+        if self.result.ok(allowed):
+            return "agree"
+        return "next order" if float(np.max(np.abs(self.beyond))) <= allowed else "differ"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +119,11 @@ class Agreement:
     notes: tuple[str, ...]
 
     def ok(self, limit: float = 4.0) -> bool:
-        """Whether every |z| is at most `limit`."""
-        return all(row.result.ok(limit) for row in self.rows)
+        """Whether the two agree, up to chance and to what the next order is expected to change.
+
+        `limit` is the |z| allowed to a single entry; with many entries more is (`family_limit`).
+        """
+        return all(row.verdict(limit) != "differ" for row in self.rows)
 
     def __getitem__(self, label: str) -> Comparison:
         """The comparison of one letter, "mean" or "covariance"."""
@@ -254,7 +283,12 @@ def _compare_tensors(one: Tensors, two: Tensors) -> Agreement:
                 label, value, error = side.completed(name)
             where = [side.layers[name].index(layer) for layer in layers]
             sides.append((value[where], error[where]))
-        rows.append(_row(label, layers, sides))
+        left_out = np.zeros_like(sides[0][0])
+        if mixed:
+            predicted = two if one.order == "measured" else one
+            where = [predicted.layers[name].index(layer) for layer in layers]
+            left_out = _next_order(predicted, name, label)[where]
+        rows.append(_row(label, layers, sides, left_out))
     if not rows:
         have = " and ".join(",".join(side.values) for side in (one, two))
         raise InvalidValueError("tensors", have, "no tensor of the same layer in both")
@@ -276,12 +310,42 @@ def _compare_outputs(one: Outputs, two: Outputs) -> Agreement:
     return Agreement(tuple(rows), ())
 
 
-def _row(label: str, layers: tuple[int, ...], sides: list[tuple[np.ndarray, np.ndarray]]) -> Row:
+def _row(
+    label: str,
+    layers: tuple[int, ...],
+    sides: list[tuple[np.ndarray, np.ndarray]],
+    left_out: np.ndarray | float = 0.0,
+) -> Row:
     (a, a_error), (b, b_error) = sides
     result = _compare_arrays(a, Estimate(b, b_error, 1), a_error, label)
     size = float(np.linalg.norm(a))
     relative = float(np.linalg.norm(b - a)) / size if size > 0 else 0.0
-    return Row(label, layers, result, relative)
+    error = np.hypot(a_error, b_error)
+    rest = np.maximum(np.abs(b - a) - left_out, 0.0)
+    beyond = np.where(result.exact, result.z, rest / np.where(result.exact, 1.0, error))
+    return Row(label, layers, result, relative, beyond)
+
+
+def _next_order(predicted: Tensors, name: str, label: str) -> np.ndarray:
+    """What the next order is expected to change, in the size of the entries with equal samples.
+
+    The regime knows it for single inputs. An entry between different inputs may be far smaller
+    than those, but what the next order adds to it is not.
+    """
+    numbers = {} if predicted.regime is None else predicted.regime.numbers
+    fluctuation = numbers.get("ntk_fluctuation", 0.0)
+    kernels = np.sqrt(np.abs(np.einsum("laa->la", predicted["K"]))) if "K" in predicted else None
+    if label.startswith(("K +", "G1")) and kernels is not None:
+        share = numbers.get("next_order_of_G", 0.0)
+        n = np.where(np.isinf(predicted.fan_in("K")), 0.0, predicted.fan_in("K"))
+        scale = np.einsum("la,lb->lab", kernels, kernels)
+        return share * scale * (n if name == "G1" else 1.0)
+    values = predicted[name]
+    if values.ndim != 5:
+        return np.zeros_like(values)
+    share = numbers.get("next_order_of_V", 0.0) if name == "V" else fluctuation**2
+    sizes = np.abs(np.einsum("laaaa->la", values)) ** 0.25
+    return share * np.einsum("la,lb,lc,ld->labcd", sizes, sizes, sizes, sizes)
 
 
 def _require_the_same(one: Tensors, two: Tensors) -> None:
@@ -348,7 +412,7 @@ def _cells(row: Row, limit: float) -> tuple[str, ...]:
         f"{100 * result.fraction_within_3:.0f} %",
         short(result.chi2_per_entry, 3),
         _percent(row.relative_difference),
-        "agree" if result.ok(limit) else "differ",
+        row.verdict(limit),
     )
 
 
@@ -375,5 +439,7 @@ def _row_dict(row: Row, limit: float) -> dict[str, Any]:
         "fraction_within_3": result.fraction_within_3,
         "chi2_per_entry": result.chi2_per_entry,
         "relative_difference": row.relative_difference,
-        "agree": result.ok(limit),
+        "agree": row.verdict(limit) != "differ",
+        "verdict": row.verdict(limit),
+        "limit": family_limit(limit, int(np.sum(~result.exact))),
     }

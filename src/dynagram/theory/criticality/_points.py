@@ -271,8 +271,9 @@ def _finite_point(sigma: Activation, K_star: float) -> CriticalPoint | str:
             p_0=1.0, p_parallel=2.0, p_perpendicular=b1 / a1, p_V=-1.0, vertex_slope=S / 5
         ),
         notes=(
-            f"p_0 is that of K − K*; the laws need ℓ ≫ {1.0 / abs(a1) / K_star:.2g} K*/|K − K*|: "
-            f"before that K barely moves and V/K² grows by S = {S:.4g} per layer",
-            "off K*, χ⊥ = 1 + b1_tilde (K − K*) is not 1",
+            f"power laws of the depth set in after {1.0 / abs(a1) / K_star:.2g} K*/|K − K*| layers "
+            "only; before, the signal barely moves, and the relative variance between draws grows "
+            f"by S/n = {S:.4g}/width per layer",
+            "away from K* directions are not quite kept: χ⊥ = 1 + b1_tilde (K − K*)",
         ),
     )

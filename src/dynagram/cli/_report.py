@@ -1,0 +1,138 @@
+"""`dynagram report`: one offline page that tells how a network is born, learns and might stall."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynagram.cli._models import LayerNames, load_model
+from dynagram.cli._options import NamedActivation, Trust
+from dynagram.cli._output import tell
+from dynagram.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from dynagram.report.story import Effort, Subject
+else:
+    Effort = Subject = object  # imported when the command runs, so that --help stays quick
+
+
+def report(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A TOML file of a problem, the folder of a run, or a file of weights; without "
+            "one, handwritten digits."
+        ),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the page.")] = Path(
+        "dynagram-report"
+    ),
+    data: Annotated[
+        Path | None, typer.Option(help="With weights: a .npz file with x and y.")
+    ] = None,
+    activation: NamedActivation = None,
+    layers: LayerNames = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", help="With weights: rate of the training to come.")
+    ] = None,
+    members: Annotated[
+        int | None, typer.Option("--members", help="Networks that are trained.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer networks, wider error bars.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the networks.")] = 0,
+    trust: Trust = None,  # noqa: ARG001 (heard by its callback)
+) -> None:
+    """Write one page: what theory expects of a network, beside what networks do.
+
+    Birth, training, what is learned, plateaus, one network from inside, advice. Stages that are
+    finished are kept: the same command continues a report that was stopped.
+    """
+    from dynagram.report.story import write_story
+
+    subject = _subject(source, data, activation, layers, lr)
+    effort = _effort(quick, members, seed)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
+    try:
+        with _stage_bar() as watch:
+            page = write_story(subject, output, effort=effort, watch=watch)
+    except KeyboardInterrupt:
+        if (output / "stages").is_dir():
+            tell("finished stages are kept: the same command continues")
+        raise
+    size = page.stat().st_size
+    print(
+        f"The report is in {page} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network."
+    )
+
+
+def _subject(
+    source: Path | None,
+    data: Path | None,
+    activation: str | None,
+    layers: str | None,
+    lr: float | None,
+) -> Subject:
+    from dynagram.report.story import default_subject, of_config, of_model, of_run
+
+    given = {"--data": data, "--activation": activation, "--layers": layers, "--lr": lr}
+    is_weights = source is not None and source.is_file() and source.suffix.lower() != ".toml"
+    for name, value in given.items():
+        if value is not None and not is_weights:
+            raise InvalidValueError(name, value, "goes with a file of weights")
+    if source is None:
+        return default_subject()
+    if source.is_dir():
+        return of_run(source)
+    if not is_weights:
+        return of_config(source)
+    for name in ("--data", "--activation"):
+        if given[name] is None:
+            raise InvalidValueError(name, None, "needed with a file of weights")
+    assert data is not None
+    assert activation is not None
+    model, batch = load_model(source, data, activation, layers, "0")
+    words = f"dynagram report {source} --data {data} --activation {activation}"
+    words += "" if lr is None else f" --lr {lr:g}"
+    return of_model(model, batch, rate=lr, command=words)
+
+
+def _effort(quick: bool, members: int | None, seed: int) -> Effort:
+    from dataclasses import replace
+
+    from dynagram.networks._checks import checked_integer
+    from dynagram.report.story import FULL, QUICK
+
+    effort = replace(QUICK if quick else FULL, seed=seed)
+    if members is None:
+        return effort
+    return replace(effort, trained=checked_integer("members", members, 2, 2**32 - 1))
+
+
+@contextmanager
+def _stage_bar() -> Iterator[Callable[[str, float], object]]:
+    """A bar on stderr that names the stage; nothing where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _name, _done: None
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("{task.description}"),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda name, done: bar.update(task, description=name, completed=done)

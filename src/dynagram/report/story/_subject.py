@@ -1,0 +1,195 @@
+"""What a page tells of: a network or one given model, its data, and how it is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from dynagram.config import parse_config
+from dynagram.data import Data
+from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import MLP, Model
+from dynagram.networks._mlp import short_widths
+from dynagram.report._page import asset
+from dynagram.results._outputs import Outputs
+from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory.training import step_sizes
+from dynagram.training import GradientDescent, Training
+from dynagram.training._losses import SQUARED, half_sum_factor
+
+# Images on which one network is trained and measured, where a named set has them.
+_BATCH = (240, 100)
+# Inputs whose tangent kernel gives the learning rate of a batch.
+_KERNEL_SAMPLES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What the chapters of a page are about.
+
+    `network` is what networks are drawn from; of a checkpoint its weights are in `model`, and
+    `network` is the draw of the same variances. `data` is what theory and ensembles are asked
+    about, `batch` what one network is trained and measured on; `measured` are the outputs of a
+    run that is there already. `command` is what was typed, `config` the problem as TOML.
+    """
+
+    network: MLP
+    data: Data
+    batch: Data
+    how: Training
+    command: str
+    config: str
+    model: Model | None = None
+    measured: Outputs | None = None
+
+    @property
+    def title(self) -> str:
+        """The title of the page."""
+        sigma = self.network.activation.name
+        kind = "A checkpoint" if self.model is not None else "How this network learns"
+        return f"{kind}: {sigma}, widths {short_widths(self.network.widths)}"
+
+    @property
+    def lead(self) -> str:
+        """What the page is about, in two sentences."""
+        samples = f"{len(self.data.x)} training and {len(self.data.test_x)} test inputs"
+        start = "weights that you gave" if self.model is not None else "networks drawn at random"
+        return (
+            f"What theory expects of {start}, beside what concrete networks do: before, during and "
+            f"after training on {samples}. Every number has an error bar or an order, and every "
+            "prediction says whether it applies here."
+        )
+
+    @cached_property
+    def batch_training(self) -> Training:
+        """Gradient descent on the batch, at half the largest stable step."""
+        loss = self.how.loss if self.how.loss in SQUARED else "mean"
+        return Training(GradientDescent(stable_rate(self.network, self.batch, loss)), loss=loss)
+
+
+def stable_rate(network: MLP, data: Data, loss: str) -> float:
+    """Half the step size at which gradient descent on `data` diverges, for a squared error."""
+    x = data.x[:_KERNEL_SAMPLES]
+    Theta = frozen_kernels(network, x, layers="last").Theta[0]
+    return 0.5 * step_sizes(Theta).largest / half_sum_factor(loss, len(x), data.outputs)
+
+
+def equal_rates(network: MLP) -> MLP:
+    """The same draw with every parameter at the same rate, as under plain gradient descent."""
+    return MLP(
+        network.widths, network.activation, network.C_b, network.C_W, 1.0, network.widths[:-1],
+        skip=network.skip or 0.0,
+    )  # fmt: skip
+
+
+def default_subject() -> Subject:
+    """Two handwritten digits and a GELU network, from the text in `assets/default.toml`.
+
+    **Arguments:** none; needs the extra `sklearn`.
+
+    **Returns:** a `Subject`.
+    """
+    return _of_text(asset("default.toml"), Path(), "default.toml", "dynagram report")
+
+
+def of_config(path: str | Path) -> Subject:
+    """The problem of a TOML file.
+
+    **Arguments:**
+
+    - `path`: the file, as `dynagram.config.read_config` reads it, with a table [training].
+
+    **Returns:** a `Subject`.
+    """
+    from dynagram.data._files import read_bytes
+
+    path = Path(path)
+    text = read_bytes(path, "config").decode(errors="replace")
+    return _of_text(text, path.parent, str(path), f"dynagram report {path}")
+
+
+def _of_text(text: str, folder: Path, name: str, command: str) -> Subject:
+    problem = parse_config(text, folder, name=name)
+    if not isinstance(problem.how, Training):
+        raise InvalidValueError("config", name, "a table [training] is needed for a report")
+    batch = parse_config(text, folder, name=name, at_most=_BATCH).data
+    batch = problem.data if len(batch.x) < len(problem.data.x) else batch
+    network = _require_mlp(problem.network)
+    return Subject(network, problem.data, batch, problem.how, command, text)
+
+
+def of_run(folder: str | Path) -> Subject:
+    """A stored run of `dynagram train`, whose outputs are the measurement.
+
+    **Arguments:**
+
+    - `folder`: of the run.
+
+    **Returns:** a `Subject`.
+    """
+    from dynagram.ensembles._runs import open_run
+    from dynagram.ensembles.engine._engine import read_job
+
+    measured, job = open_run(folder), read_job(folder).job
+    data = getattr(job, "data", None)
+    if not isinstance(measured, Outputs) or not isinstance(data, Data):
+        allowed = "a report needs a run of `dynagram train` on given data"
+        raise InvalidValueError("run", str(folder), allowed)
+    network, how = _require_mlp(measured.network), measured.how
+    assert isinstance(how, Training)  # what runs are made of
+    config = network.to_toml() + how.to_toml()
+    command = f"dynagram report {folder}"
+    return Subject(network, data, data, how, command, config, measured=measured)
+
+
+def of_model(model: Model, data: Data, *, rate: float | None, command: str) -> Subject:
+    """Weights that are given; they are held against a random draw of the same variances.
+
+    **Arguments:**
+
+    - `model`: the network with its weights.
+    - `data`: what it is trained and measured on.
+    - `rate`: the learning rate of the training to come; None for half the largest stable one.
+    - `command`: what reproduces the page, shown on it.
+
+    **Returns:** a `Subject`.
+    """
+    network = _same_variances(model)
+    how = Training(GradientDescent(rate or 1.0), loss="mean", steps=100, record=9)
+    subject = Subject(network, _few(data), data, how, command, "", model)
+    if rate is not None:
+        return subject
+    safe = subject.batch_training.eta
+    assert safe is not None
+    how = Training(GradientDescent(safe), loss="mean", steps=100, record=9)
+    return dataclasses.replace(subject, how=how)
+
+
+def _few(data: Data, train: int = 12, test: int = 8) -> Data:
+    """The first samples, few enough for predictions at order 1/n."""
+    if len(data.x) <= train + test:
+        return data
+    x, y = data.x, data.y
+    if data.test_y is not None and len(data.test_x):
+        return Data(x[:train], y[:train], data.test_x[:test], data.test_y[:test])
+    return Data(x[:train], y[:train], x[train : train + test], y[train : train + test])
+
+
+def _require_mlp(network: object) -> MLP:
+    if not isinstance(network, MLP):
+        allowed = "a report needs an MLP: networks of blocks have `dynagram critical --arch`"
+        raise InvalidTypeError("network", type(network).__name__, allowed)
+    return network
+
+
+def _same_variances(model: Model) -> MLP:
+    """The random network whose layers have the variances of these weights."""
+    network, plain = model.network, model.in_float64()
+    C_b = [float(np.mean(np.square(layer.b))) for layer in plain.params]
+    C_W = [float(np.sum(np.square(layer.W))) / layer.W.shape[0] for layer in plain.params]
+    rates = {"lambda_b": network.lambda_b, "lambda_W": network.lambda_W}
+    return MLP(network.widths, network.activation, C_b, C_W, **rates, skip=network.skip or 0.0)

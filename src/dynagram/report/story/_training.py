@@ -1,0 +1,226 @@
+"""Chapter (b): what training will do. Loss and outputs over time, predicted and trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dynagram.ensembles import train
+from dynagram.ensembles.engine._progress import Progress
+from dynagram.errors import DynagramError, InvalidValueError
+from dynagram.report._blocks import Block, Figure, Finding, Heading, Picture, Section, Table, Tile
+from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._curve_charts import learning_curves_chart
+from dynagram.report._pictures import grey_picture, square_side
+from dynagram.report.story._stages import Effort
+from dynagram.report.story._subject import Subject
+from dynagram.report.story._words import applies, kind_of, percent, with_error
+from dynagram.results._comparison import compare
+from dynagram.results._outputs import Outputs
+from dynagram.theory._predict_outputs import has_closed_form, predict_outputs
+
+TITLE = "What training will do"
+# More samples than this at order 1/n take minutes; infinite width is told instead.
+_MOST_SAMPLES = 32
+_MOST_ROWS = 24
+# Of four-sample averages: what it leaves is in the errors, and less takes minutes.
+_ACCURACY = 0.015
+
+
+def tell_training(
+    subject: Subject, effort: Effort, progress: Callable[[Progress], object]
+) -> Section:
+    """Predicted outputs beside those of trained networks, image by image."""
+    predicted, left_out = _predicted(subject, effort)
+    measured = subject.measured or _trained(subject, effort, progress)
+    made = _made(subject, effort, predicted)
+    rows = _right(subject, predicted, measured)
+    regime = predicted.regime
+    close, count = _closeness(predicted, measured)
+    outputs = int(predicted.mean.size)
+    agrees = count <= max(1, round(0.05 * outputs)) if predicted.members is None else True
+    kind = kind_of(regime) if agrees else "warn"
+    tile = Tile(
+        "Training",
+        f"{outputs - count} of {outputs}",
+        applies(regime).partition(":")[0],
+        "outputs of unseen inputs after training are within 3 errors of what theory said "
+        "before it.",
+        kind,
+    )
+    seen = (
+        f"{measured.members} trained networks; {outputs - count} of {outputs} mean outputs within "
+        "3 standard errors (and the numerical error) of the prediction"
+    )
+    if predicted.of_one_network:
+        seen = f"this network, trained on: its outputs are {close} away, root mean square"
+        words = "is how far outputs after training are from what its own kernel, held fixed, says."
+        tile = Tile("Training", close, tile.verdict, words, kind_of(regime))
+    finding = Finding(
+        f"Before training, theory tells the mean output of unseen inputs to within {close}; "
+        + rows,
+        f"mean and spread of every output at order {predicted.order}"
+        + (f" ({left_out})" if left_out else ""),
+        seen,
+        applies(regime),
+        kind,
+    )
+    blocks: list[Block] = [finding]
+    try:
+        curves = learning_curves_chart(predicted, measured)
+        caption = "Loss over time. Lines: theory; bands: spread between networks; points: trained."
+        blocks += [Heading("Learning curves"), Figure(curves, caption, made)]
+    except InvalidValueError:
+        pass
+    blocks += [
+        Heading("Image by image" if _side(subject) else "Input by input"),
+        Figure(
+            _against(predicted, measured),
+            "Each point is one output of an unseen input at the end: across, what theory says; up, "
+            "the mean of trained networks, ± 2 standard errors. On the line they agree.",
+            made,
+        ),
+        _table(subject, predicted, measured, made),
+    ]
+    return Section(TITLE, blocks, tile)
+
+
+def _predicted(subject: Subject, effort: Effort) -> tuple[Outputs, str]:
+    """The prediction at order 1/n, or at infinite width with the reason."""
+    data, how = subject.data, subject.how
+    samples = len(data.x) + len(data.test_x)
+    if subject.model is not None:
+        return predict_outputs(subject.model, data, how, order="infinite"), (
+            "of these weights with their own tangent kernel held fixed"
+        )
+    if samples > _MOST_SAMPLES:
+        reason = f"{samples} samples are many for order 1/n"
+    elif not has_closed_form(how):
+        reason = "order 1/n takes minutes for this loss: dynagram train-predict has it"
+    else:
+        try:
+            return predict_outputs(
+                subject.network, data, how, accuracy=_ACCURACY, seed=effort.seed
+            ), ""
+        except DynagramError as error:
+            reason = str(error)
+    return predict_outputs(subject.network, data, how, order="infinite"), reason
+
+
+def _trained(subject: Subject, effort: Effort, progress: Callable[[Progress], object]) -> Outputs:
+    names = ["loss", "outputs"]
+    if subject.data.test_y is not None and len(subject.data.test_y):
+        names.insert(1, "test_loss")
+    network = subject.network if subject.model is None else subject.model
+    members = effort.trained if subject.model is None else 1
+    return train(
+        network, subject.data, subject.how, members=members, seed=effort.seed,
+        observables=names, progress=progress,
+    )  # fmt: skip
+
+
+def _scores(predicted: Outputs, measured: Outputs) -> np.ndarray:
+    """Distances in errors; of one network, in units of what its output moved."""
+    error = np.hypot(predicted.error, _error(measured))
+    if predicted.of_one_network:
+        error = np.maximum(error, 0.05 * float(np.abs(measured.mean).max()))
+    return np.abs(measured.mean - predicted.mean) / np.maximum(error, 1e-300)
+
+
+def _error(measured: Outputs) -> np.ndarray:
+    """Standard errors of the means; one network has none."""
+    return np.nan_to_num(measured.error, posinf=0.0)
+
+
+def _closeness(predicted: Outputs, measured: Outputs) -> tuple[str, int]:
+    """The root mean square distance of the means, and how many are beyond 3 errors."""
+    distance = float(np.sqrt(np.mean((measured.mean - predicted.mean) ** 2)))
+    size = float(np.sqrt(np.mean(measured.mean**2))) or 1.0
+    try:
+        beyond = int(np.sum(np.abs(compare(predicted, measured)["mean"].z) > 3.0))
+    except DynagramError:
+        beyond = int(np.sum(_scores(predicted, measured) > 3.0))
+    if predicted.of_one_network:
+        beyond = int(np.sum(_scores(predicted, measured) > 3.0))
+    return percent(distance / size), beyond
+
+
+def _right(subject: Subject, predicted: Outputs, measured: Outputs) -> str:
+    """How often the sign, or the largest output, is right, for targets that are classes."""
+    targets = subject.data.test_y
+    if targets is None or not len(targets):
+        return "targets of the unseen inputs are not given."
+    if targets.shape[1] == 1 and not np.all(np.abs(targets) == 1.0):
+        return "the targets are numbers."
+    decide = np.sign if targets.shape[1] == 1 else (lambda z: np.argmax(z, axis=1))
+    share = [np.mean(decide(z.mean) == decide(targets)) for z in (predicted, measured)]
+    return (
+        f"on average networks get {percent(float(share[1]))} of them right, expected were "
+        f"{percent(float(share[0]))}."
+    )
+
+
+def _side(subject: Subject) -> int | None:
+    return square_side(subject.network.input_size)
+
+
+def _against(predicted: Outputs, measured: Outputs):
+    across, up = predicted.mean.ravel(), measured.mean.ravel()
+    points = {
+        f"order {predicted.order}": Line(across, up, 2.0 * _error(measured).ravel()),
+    }
+    if predicted.order == "1/n":
+        points["infinite width"] = Line(predicted.mean_infinite.ravel(), up)
+    x, y = Axis("predicted mean output"), Axis("mean output of trained networks")
+    return line_chart({}, x, y, points=points, diagonal=True)
+
+
+def _table(subject: Subject, predicted: Outputs, measured: Outputs, made: str) -> Table:
+    side, targets = _side(subject), subject.data.test_y
+    several = predicted.mean.shape[1] > 1
+    header = [
+        "input", *(["output"] if several else []), "target", "expected, n = ∞",
+        f"expected, {predicted.order}", "measured", "spread expected", "spread measured",
+    ]  # fmt: skip
+    rows: list[list[str | Picture]] = []
+    spreads, seen = predicted.std, measured.std if measured.has_spread else None
+    for sample, output in list(np.ndindex(predicted.mean.shape))[:_MOST_ROWS]:
+        at = (sample, output)
+        name: str | Picture = f"test {sample}"
+        if side is not None:
+            pixels = predicted.inputs[sample].reshape(side, side)
+            name = grey_picture(pixels, f"test image {sample}")
+        alone = predicted.of_one_network
+        rows.append(
+            [
+                name,
+                *([str(output)] if several else []),
+                "–" if targets is None else f"{targets[at]:g}",
+                f"{predicted.mean_infinite[at]:.3f}",
+                f"{predicted.mean[at]:.3f}",
+                with_error(float(measured.mean[at]), float(measured.error[at])),
+                "–" if alone else f"{spreads[at]:.3f}",
+                "–" if alone or seen is None else f"{seen[at]:.3f}",
+            ]
+        )
+    return Table(
+        header,
+        rows,
+        "Mean over networks. ±: standard error; spread: standard deviation between networks.",
+        made,
+    )
+
+
+def _made(subject: Subject, effort: Effort, predicted: Outputs) -> str:
+    order = "" if predicted.order == "1/n" else ', order="infinite"'
+    who = "model" if subject.model is not None else "network"
+    members = 1 if subject.model is not None else effort.trained
+    return (
+        "from dynagram import compare, predict_outputs, train\n"
+        f"y = predict_outputs({who}, data, how{order})\n"
+        f"y_ = train({who}, data, how, members={members}, seed={effort.seed},\n"
+        '           observables=["loss", "test_loss", "outputs"])\n'
+        "compare(y, y_)\n"
+        "# in a shell: dynagram train-predict problem.toml --simulate 400"
+    )
