@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from dynagram._precision import float64
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
-from dynagram.gaussian._kernel_map import has_closed_step, kernel_step
+from dynagram.gaussian._kernel_map import closed_steps, has_closed_step, kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
 from dynagram.networks import MLP, Chain, Network, check_inputs
 from dynagram.theory.chain._kernels import chain_kernels
@@ -82,8 +82,11 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
     values, skips = _hyperparameters(network), network.skip_of_layers
     state = _first(gram, own, values[0])
     closed = has_closed_step(network.activation)
-    kept = []
-    for layer in range(1, network.depth + 1):
+    first, kept = 1, []
+    if closed and layers == "last" and not network.has_skips:
+        state = closed_steps(network.activation, tiling, _next, state, values[1:])
+        first = network.depth
+    for layer in range(first, network.depth + 1):
         if not closed:  # a series cannot start from a variance that is not finite
             _require_finite(network, state)
         if layers == "all" or layer == network.depth:
