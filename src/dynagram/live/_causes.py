@@ -71,9 +71,13 @@ class WeightReading:
 
 
 def explain_weights(
-    readings: Sequence[WeightReading], branches: int, threshold: float
+    readings: Sequence[WeightReading], branches: int, threshold: float, *, declared: bool
 ) -> list[Cause]:
-    """The causes of all weights outside, those with one cause together."""
+    """The causes of all weights outside, those with one cause together.
+
+    Where nothing is declared a matrix stands against others of its role: a gain or a fan that is
+    wrong would be wrong in all of them.
+    """
     off = [r for r in readings if abs(r.z) > threshold and abs(r.ratio - 1.0) > TOLERANCE]
     causes: list[Cause] = []
     off = _take(off, causes, _depth_scaling(off, readings, branches))
@@ -82,7 +86,7 @@ def explain_weights(
         causes.append(_cause("biases", biases, "biases are drawn otherwise than expected"))
     groups: dict[str, list[WeightReading]] = {}
     for reading in off:
-        groups.setdefault(_name(reading), []).append(reading)
+        groups.setdefault(_name(reading, declared), []).append(reading)
     weights = [r for r in readings if r.matrix.is_weight]
     for name, members in groups.items():
         everywhere = len(members) == len(weights) > 1
@@ -105,7 +109,7 @@ _WORDS = {
 }
 
 
-def _name(reading: WeightReading) -> str:
+def _name(reading: WeightReading, declared: bool) -> str:
     matrix, measured, ratio = reading.matrix, reading.measured, reading.ratio
     slack = max(_NEAR, 4.0 * reading.error)
 
@@ -115,9 +119,9 @@ def _name(reading: WeightReading) -> str:
     C, meant = measured * matrix.fan_in, matrix.variance * matrix.fan_in
     if measured == 0.0:
         return "weights are zero"
-    if matrix.fan_in > 1:
-        if is_near(3.0 * C):
-            return "never initialised"
+    if matrix.fan_in > 1 and is_near(3.0 * C):
+        return "never initialised"
+    if matrix.fan_in > 1 and declared:
         if is_near(C) and meant > 1.0 + 2 * slack:
             return "gain missing"
         if meant > 1.0 + 2 * slack and is_near(C / meant**2):
