@@ -216,7 +216,7 @@ def _compiled_largest(
         moved = push(back)
         image = jax.jvp(slope, (z,), (moved,))[1]
         size = sum(jnp.vdot(part, part) for part in jax.tree.leaves(back))
-        value = jnp.where(size > 0, jnp.vdot(moved, image) / size, 0.0)
+        value = jnp.where(size == 0, 0.0, jnp.vdot(moved, image) / size)
         direction = image / jnp.linalg.norm(image)
     return value, direction
 

@@ -236,7 +236,7 @@ class TorchRecorder:
                     (moved,) = torch.autograd.grad(graph, u, back, retain_graph=True)
                     (image,) = torch.autograd.grad(slope, z, moved, retain_graph=True)
                     size = sum(float((g * g).sum()) for g in back)
-                    if not size > 0.0:
+                    if size == 0.0:
                         return 0.0
                     value = float((moved * image).sum()) / size
                     norm = image.norm()
