@@ -23,7 +23,7 @@ with tempfile.TemporaryDirectory() as folder:  # as `dynagram forecast` reads th
     net, batch = Path(folder) / "net.npz", Path(folder) / "batch.npz"
     np.savez(net, **{f"W{i}": w for i, w in enumerate(weights, start=1)})
     np.savez(batch, x=x, y=y)
-    model, data = load_weights(net, "tanh"), load_data(batch)
+    model, data = load_weights(net, "tanh", skip=0.0), load_data(batch)
 
 
 def losses(model, steps=1500):

@@ -13,7 +13,7 @@ rng = np.random.default_rng(0)
 
 
 def chain(tensors, **options):
-    return assemble_model(tensors, "relu", **options)
+    return assemble_model(tensors, "relu", **{"skip": 0.0} | options)
 
 
 def layers(*widths, bias=True):

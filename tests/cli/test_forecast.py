@@ -29,7 +29,7 @@ def files(tmp_path):
 def test_json_has_the_promised_keys(files):
     result = invoke(
         "forecast", files / "net.npz", "--data", files / "batch.npz",
-        "--activation", "tanh", "--lr", 0.05, "--json",
+        "--activation", "tanh", "--lr", 0.05, "--skip", 0, "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
@@ -43,7 +43,7 @@ def test_json_has_the_promised_keys(files):
 def test_the_table_names_layers_and_what_would_help(files):
     result = invoke(
         "forecast", files / "net.npz", "--data", files / "batch.npz",
-        "--activation", "tanh", "--lr", 0.05,
+        "--activation", "tanh", "--lr", 0.05, "--skip", 0,
     )  # fmt: skip
     assert "Escape in" in result.stdout
     assert "W3" in result.stdout
@@ -54,7 +54,7 @@ def test_no_plateau_is_said_in_words(files):
     np.savez(files / "noise.npz", x=np.eye(6).repeat(50, 0), y=np.resize([1.0, -1.0], 300))
     result = invoke(
         "forecast", files / "net.npz", "--data", files / "noise.npz",
-        "--activation", "tanh", "--lr", 0.05,
+        "--activation", "tanh", "--lr", 0.05, "--skip", 0,
     )  # fmt: skip
     assert result.exit_code == 0
     assert "Not a small-signal plateau" in result.stdout
@@ -65,7 +65,7 @@ def test_files_that_do_not_fit_are_refused_in_one_line(files):
     for data in ("other.npz", "missing.npz"):
         result = invoke(
             "forecast", files / "net.npz", "--data", files / data,
-            "--activation", "tanh", "--lr", 0.05,
+            "--activation", "tanh", "--lr", 0.05, "--skip", 0,
         )  # fmt: skip
         assert result.exit_code == 2
         assert result.stderr.startswith("error:")

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from dynagram.cli._advise import advise
 from dynagram.cli._bayes import bayes
+from dynagram.cli._check import check
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._demo import demo
@@ -84,6 +85,7 @@ for command in (
     train_predict,
     bayes,
     measure,
+    check,
     escape,
     forecast,
     plateaus,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynagram.cli._models import Batch, LayerNames, WeightsFile, load_model
+from dynagram.cli._models import Batch, LayerNames, Skip, WeightsFile, load_model
 from dynagram.cli._options import ActivationName, Json
 from dynagram.cli._output import console, print_json, print_list
 
@@ -34,6 +34,7 @@ def forecast(
     ] = 0.5,
     factor: Annotated[float, typer.Option(help="Rescaling tried on every layer in turn.")] = 2.0,
     layers: LayerNames = None,
+    skip: Skip = None,
     as_json: Json = False,
 ) -> None:
     """Is this network on a plateau near a saddle, and when will it leave?
@@ -46,7 +47,7 @@ def forecast(
 
     algorithm = Optax("momentum", lr, momentum=momentum) if momentum else GradientDescent(lr)
     training = Training(algorithm, loss=loss)
-    model, batch = load_model(weights, data, activation, layers, "0")
+    model, batch = load_model(weights, data, activation, layers, skip)
     answer = predict_escape(model, batch, training, fraction=fraction, factor=factor)
     if as_json:
         print_json(answer.to_dict())

@@ -21,7 +21,7 @@ def measure(
     data: Batch,
     activation: ActivationName,
     layers: LayerNames = None,
-    skip: Skip = "0",
+    skip: Skip = None,
     loss: Annotated[
         str,
         typer.Option(

@@ -25,13 +25,17 @@ LayerNames = Annotated[
     str | None, typer.Option("--layers", help="Names of the weight matrices in order, by commas.")
 ]
 Skip = Annotated[
-    str,
-    typer.Option("--skip", help="γ of the blocks between hidden layers, one number or one each."),
+    str | None,
+    typer.Option(
+        "--skip",
+        help="γ of the blocks between hidden layers, one number or one each; 0 for a plain "
+        "network. Needed where hidden layers have equal widths.",
+    ),
 ]
 
 
 def load_model(
-    weights: Path, data: Path, activation: str, layers: str | None, skip: str
+    weights: Path, data: Path, activation: str, layers: str | None, skip: str | None
 ) -> tuple[Model, Data]:
     """The network of a file of weights, and the batch it is asked about."""
     from dynagram.data._files import as_data, load_batch
@@ -43,6 +47,6 @@ def load_model(
         activation,
         inputs=batch["x"].shape[1],
         layers=None if layers is None else [name.strip() for name in layers.split(",")],
-        skip=per_layer("--skip", skip, "block"),
+        skip=None if skip is None else per_layer("--skip", skip, "block"),
     )
     return model, as_data(batch, model.network.output_size)

@@ -23,7 +23,7 @@ from dynagram.live._recipes import (
     pooled_network,
 )
 from dynagram.live._recognition import Recognised
-from dynagram.live._redraw import redrawn
+from dynagram.live._redraw import looks_uniform, redrawn
 from dynagram.live._result import Check, LayerReading
 from dynagram.live._scaling import fit_scaling
 from dynagram.live._stages import NUMBERS, measure_stages
@@ -123,7 +123,9 @@ def _with_theory(
     errors = {place: _error(weight.values) for place, weight in weights.items()}
     own = read.network
     if expected is None:
-        meant = pooled_network(own, lambda m: errors.get(m.place, 1.0))
+        meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
+        # A variance against the mean of its own and others varies less; alone it says nothing.
+        errors = {p: errors[p] * (1.0 - 1.0 / n) ** 0.5 for p, n in shared.items() if p in errors}
         recipe = name_recipe(own)
         if recipe is not None:
             notes.append(f"all matrices are drawn as by {recipe}")
@@ -137,8 +139,9 @@ def _with_theory(
     readings = _weight_readings(meant, own, read, errors)
     network, params, rows = crop(read)
     wanted = Chain(meant.blocks, network.inputs)
-    bands, birth, reason = expect_stages(wanted, rows, seed)
-    if birth is None and reason:
+    uniform = {place for place, w in weights.items() if looks_uniform(w.values)}
+    bands, birth, reason = expect_stages(wanted, rows, seed, uniform)
+    if reason:
         notes.append(f"bands are those of networks drawn anew: {reason}")
     measured = measure_stages(network, params, rows)
     names, listed = _stage_names(read), []
@@ -181,7 +184,9 @@ def _weight_readings(
     several = [w.name for w in read.weights]
     readings = []
     for matrix in matrices_of(own):
-        if matrix.place not in wanted or matrix.place not in names:
+        if matrix.place not in errors:
+            continue
+        if matrix.variance == wanted[matrix.place].variance == 0.0:
             continue
         weight = names[matrix.place]
         name = f"{weight.name} ({weight.letter})" if several.count(weight.name) > 1 else weight.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,32 @@ import numpy as np
 from dynagram.errors import DynagramError
 from dynagram.live._bands import Band, band_of_draws, band_of_theory
 from dynagram.live._stages import NUMBERS, draw_stages
+from dynagram.live._walk import Place, matrices_of
 from dynagram.networks import Chain
 from dynagram.theory.chain import Birth, trace_birth
 
 DRAWS = 100
+_FEW_INPUTS = 64
 _MOST_INDICES = 12  # samples times positions for which theory takes seconds
 _MOST_PARAMETERS = 4_000_000  # of networks that are drawn a hundred times
 _FEWEST = 16  # channels: a mean square over fewer is far from normal
 
 
 def expect_stages(
-    network: Chain, rows: np.ndarray, seed: int
+    network: Chain, rows: np.ndarray, seed: int, uniform: Collection[Place] = ()
 ) -> tuple[dict[tuple[int, str], Band], Birth | None, str]:
-    """Bands by (stage, quantity), the birth behind them, and why there is none."""
+    """Bands by (stage, quantity), the birth behind them, and why there is none.
+
+    `uniform` are the places of weights that are drawn uniformly. Theory has normal ones; the
+    difference is 1 over the fan-in, so that few inputs make its bands too wide.
+    """
     birth, reason = _birth(network, rows)
     bands: dict[tuple[int, str], Band] = {}
-    if birth is not None:
+    small = [m for m in matrices_of(network) if m.place in uniform and 1 < m.fan_in < _FEW_INPUTS]
+    drawable = network.number_of_parameters <= _MOST_PARAMETERS
+    if small and drawable:
+        reason = "uniform weights that read few inputs"
+    elif birth is not None:
         for number, stage in enumerate(birth.stages):
             if stage.width < _FEWEST:
                 continue
@@ -36,8 +47,8 @@ def expect_stages(
                 bands[number, NUMBERS[1]] = band_of_theory(
                     stage.similarity, stage.similarity_std, signed=True
                 )
-    if network.number_of_parameters <= _MOST_PARAMETERS:
-        for key, band in _drawn(network, rows, seed).items():
+    if drawable:
+        for key, band in _drawn(network, rows, seed, uniform).items():
             bands.setdefault(key, band)
     return bands, birth, reason
 
@@ -61,8 +72,10 @@ def _most_positions(network: Chain) -> int:
     return most
 
 
-def _drawn(network: Chain, rows: np.ndarray, seed: int) -> dict[tuple[int, str], Band]:
-    draws: Any = draw_stages(network, rows, DRAWS, seed)
+def _drawn(
+    network: Chain, rows: np.ndarray, seed: int, uniform: Collection[Place]
+) -> dict[tuple[int, str], Band]:
+    draws: Any = draw_stages(network, rows, DRAWS, seed, uniform)
     bands, shape = {}, network.in_shape
     for number, block in enumerate(network.blocks):
         shape = block.out_shape(shape)

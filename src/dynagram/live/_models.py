@@ -17,7 +17,7 @@ _TOKENS = 4
 
 def model_of(model: Any, x: Any = None, *, params: Any = None) -> Model:
     """See `Model.of`."""
-    batch = _default_batch(model) if x is None else batch_of(x)
+    batch = default_batch(model) if x is None else batch_of(x)
     live = read_live(model, batch, params=params)
     if live.recognised is None:
         allowed = (
@@ -52,20 +52,20 @@ def _as_model(read: Recognised, notes: tuple[str, ...]) -> Model:
     )
 
 
-def _default_batch(model: Any) -> Any:
+def default_batch(model: Any, *, samples: int = 4, seed: int = 0) -> Any:
     """Inputs of the size that the first layer of a PyTorch module says; else they are needed."""
     if is_torch(model):
         import torch
         from torch import nn
 
+        generator = torch.Generator().manual_seed(seed)
         for module in model.modules():
-            generator = torch.Generator().manual_seed(0)
             if isinstance(module, nn.Linear):
-                return torch.randn(4, module.in_features, generator=generator)
+                x = torch.randn(samples, module.in_features, generator=generator)
+                return x.to(module.weight.dtype)
             if isinstance(module, nn.Embedding):
-                size = (2, _TOKENS)
+                size = (max(samples // _TOKENS, 2), _TOKENS)
                 return torch.randint(module.num_embeddings, size, generator=generator)
             if isinstance(module, nn.modules.conv._ConvNd):
                 break
-    allowed = "a batch is needed to trace this model: Model.of(model, x)"
-    raise InvalidValueError("x", None, allowed)
+    raise InvalidValueError("data", None, "a batch is needed to trace this model")

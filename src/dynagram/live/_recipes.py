@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.live._walk import Matrix, matrices_of, with_variances
+from dynagram.live._walk import Matrix, Place, matrices_of, with_variances
 from dynagram.networks import MLP, Chain, load_config, load_network
 from dynagram.networks._files import is_config
 from dynagram.networks.blocks import Activate, Dense, Residual
@@ -114,8 +114,12 @@ def _aligned(network: Chain, expected: Chain) -> Chain:
     return Chain(blocks, made.inputs)
 
 
-def pooled_network(network: Chain, error: Callable[[Matrix], float]) -> Chain:
+def pooled_network(
+    network: Chain, error: Callable[[Matrix], float]
+) -> tuple[Chain, dict[Place, int]]:
     """The structure that was read, with one variance for all matrices of a role.
+
+    And for every matrix that shares its variance with others, how many they are.
 
     A role whose matrices agree but for a third of them has the median of C_W; others keep their
     own. `error` is the relative sampling error of a matrix's variance.
@@ -124,6 +128,7 @@ def pooled_network(network: Chain, error: Callable[[Matrix], float]) -> Chain:
     for matrix in matrices_of(network):
         roles.setdefault(matrix.role, []).append(matrix)
     common: dict[str, float] = {}
+    counts: dict[Place, int] = {}
     for role, members in roles.items():
         sizes = np.array([m.variance * m.fan_in for m in members])
         middle = float(np.median(sizes))
@@ -133,13 +138,14 @@ def pooled_network(network: Chain, error: Callable[[Matrix], float]) -> Chain:
                  for size, m in zip(sizes, members, strict=True)]  # fmt: skip
         if np.mean(close) > 2.0 / 3.0:
             common[role] = float(np.mean(sizes[np.array(close)]))
+            counts |= {m.place: sum(close) for m in members if m.is_weight}
 
     def variance(matrix: Matrix) -> float:
         if matrix.role in common and matrix.key != "b":
             return common[matrix.role] / matrix.fan_in
         return matrix.variance
 
-    return with_variances(network, variance)
+    return with_variances(network, variance), counts
 
 
 def name_recipe(network: Chain) -> str | None:

@@ -25,7 +25,7 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.live._causes import Cause
 from dynagram.live._live import read_live
 from dynagram.live._recognition import Recognised
-from dynagram.live._stages import measure_stages
+from dynagram.live._stages import draw_stages
 from dynagram.live._walk import matrices_of
 from dynagram.networks.blocks import Residual
 from dynagram.results._table import Grid
@@ -38,7 +38,8 @@ SCHEMES: dict[str, dict[str, float]] = {
     "mup": {HIDDEN: -1.0, READOUT: -2.0, OUTPUTS: -1.0},
     "depth-mup": {BRANCH: -1.0, GROWTH: 0.0},
 }
-_DRAWS = 8
+_DRAWS = 4
+_AVERAGED = 32  # networks behind a mean square
 _SLACK = 0.15  # exponents of three finite sizes are never exact
 
 
@@ -160,7 +161,7 @@ def fit_scaling(
     for size in chosen:
         for draw in range(_DRAWS):
             read = _read(_made(factory, along, size, draw), batch)
-            for name, value in _numbers(read).items():
+            for name, value in _numbers(read, draw).items():
                 if name in values and value > 0:
                     values[name].append((np.log(size), np.log(value)))
     exponents = [
@@ -189,17 +190,18 @@ def _read(model: Any, batch: Any) -> Recognised:
     return live.recognised
 
 
-def _numbers(read: Recognised) -> dict[str, float]:
+def _numbers(read: Recognised, seed: int) -> dict[str, float]:
+    """What scales, for one draw; a function that sets its own seed is drawn again here."""
     network = read.network
     weights = [m for m in matrices_of(network) if m.is_weight and m.fan_in > 1]
     last, hidden = weights[-1], weights[1:-1]
-    measured = measure_stages(network, read.params, read.rows[:4])
+    measured = draw_stages(network, read.rows[:4], _AVERAGED, seed)
     numbers = {READOUT: last.variance, OUTPUTS: float(np.mean(measured.outputs**2))}
     if hidden:
         numbers[HIDDEN] = float(np.exp(np.mean([np.log(m.variance) for m in hidden])))
     places = [i for i, b in enumerate(network.blocks) if isinstance(b, Residual)]
     if places and places[0] > 0:
-        stream = measured.numbers["mean square"]
+        stream = measured.numbers["mean square"].mean(axis=0)
         first, last_square = stream[places[0] - 1], stream[places[-1]]
         numbers[GROWTH] = float(last_square / first)
         numbers[BRANCH] = float((last_square - first) / (first * len(places)))
@@ -208,7 +210,7 @@ def _numbers(read: Recognised) -> dict[str, float]:
 
 def _fit(name: str, points: list[tuple[float, float]], expected: float) -> Exponent:
     x, y = np.array(points).T
-    fit = stats.linregress(x, y)
+    fit: Any = stats.linregress(x, y)
     spread = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
     value = float(fit.slope)
     return Exponent(name, value, value - spread, value + spread, expected)

@@ -7,6 +7,7 @@ there and ‖∂f/∂θ‖² of every array of parameters, for f the mean of the
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dynagram._precision import own_precision
+from dynagram.live._walk import matrices_of, with_variances
 from dynagram.networks import Chain
 from dynagram.networks.blocks import Residual
 
@@ -39,25 +41,64 @@ class StageNumbers:
 
 def measure_stages(network: Chain, params: Any, rows: np.ndarray) -> StageNumbers:
     """The numbers of a network with its weights, in their precision; one pass forth and back."""
-    return _as_numbers(network, _measured(params, network, rows))
+    return _as_numbers(network, _measured(params, _bare(network), rows))
 
 
-def draw_stages(network: Chain, rows: np.ndarray, draws: int, seed: int) -> StageNumbers:
-    """The numbers of `draws` networks with other weights."""
+def draw_stages(
+    network: Chain,
+    rows: np.ndarray,
+    draws: int,
+    seed: int,
+    uniform: Collection[tuple[Any, ...]] = (),
+) -> StageNumbers:
+    """The numbers of `draws` networks with other weights, at places in `uniform` uniform ones."""
     keys = jax.random.split(jax.random.key(seed), draws)
-    return _as_numbers(network, _drawn(network, jnp.asarray(rows, jnp.float32), keys))
+    # Compiled once for all networks of these blocks, whatever their variances are.
+    sizes = {
+        str(m.place): (jnp.float32(m.variance**0.5), jnp.bool_(m.place in uniform))
+        for m in matrices_of(network)
+    }
+    made = _drawn(_bare(network), jnp.asarray(rows, jnp.float32), keys, sizes)
+    return _as_numbers(network, made)
+
+
+def _bare(network: Chain) -> Chain:
+    """The blocks with entries of variance 1: what is compiled does not depend on variances."""
+    return with_variances(network, lambda _: 1.0)
 
 
 @own_precision
 def _measured(params: Any, network: Chain, rows: np.ndarray) -> Any:
     arrays = jax.tree.map(jnp.asarray, params)
     dtype = jax.tree.leaves(arrays)[0].dtype
-    return jax.tree.map(np.asarray, _one(network, arrays, jnp.asarray(rows, dtype)))
+    return jax.tree.map(np.asarray, _compiled(network, arrays, jnp.asarray(rows, dtype)))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _drawn(network: Chain, rows: Any, keys: Any) -> Any:
-    return jax.lax.map(lambda key: _one(network, network.draw(key, rows.dtype), rows), keys)
+def _drawn(network: Chain, rows: Any, keys: Any, sizes: dict[str, Any]) -> Any:
+    def member(key: Any) -> Any:
+        unit = network.draw(key, rows.dtype)
+        params = tuple(_sized(values, (i,), sizes) for i, values in enumerate(unit))
+        return _one(network, params, rows)
+
+    return jax.lax.map(member, keys)
+
+
+def _sized(values: Any, place: tuple[Any, ...], sizes: dict[str, Any]) -> Any:
+    """Parameters of a block times their standard deviations."""
+    if isinstance(values, dict):
+        return {key: _one_size(array, *sizes[str((*place, key))]) for key, array in values.items()}
+    return tuple(_sized(part, (*place, i), sizes) for i, part in enumerate(values))
+
+
+def _one_size(normal: Any, std: Any, is_uniform: Any) -> Any:
+    flat = 3.0**0.5 * jax.lax.erf(normal / 2.0**0.5)  # uniform, of variance 1
+    return std * jnp.where(is_uniform, flat, normal)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled(network: Chain, params: Any, rows: Any) -> Any:
+    return _one(network, params, rows)
 
 
 def _one(network: Chain, params: Any, rows: Any) -> Any:

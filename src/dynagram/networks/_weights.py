@@ -25,6 +25,10 @@ _KINDS |= {"bias": "b", "biases": "b", "b": "b"}
 _NAME = re.compile(
     r"(?:(?P<stem>.*)[._/:-])?(?P<kind>weights?|kernel|bias(?:es)?|[Wwb])[._/:-]?(?P<number>\d*)"
 )
+_ATTENTION = re.compile(
+    r"(?:^|[._/])(?:\w*attn|\w*attention|[qkvo]_proj|in_proj\w*|query|key|value|qkv|Wqkv)(?:[._/]|$)"
+)
+_SEQUENTIAL = re.compile(r"(?:\w+\.)?(\d+)\.weight")
 
 
 def load_weights(
@@ -33,7 +37,7 @@ def load_weights(
     *,
     inputs: int | None = None,
     layers: Sequence[str] | None = None,
-    skip: PerLayer = 0.0,
+    skip: PerLayer | None = None,
 ) -> Model:
     """Read the weights of a network from a file and put its layers in order.
 
@@ -43,7 +47,10 @@ def load_weights(
     - `activation`: σ of the hidden layers, which no such file says.
     - `inputs`: the number of input features; helps where the shapes leave a choice.
     - `layers`: the names of the weight matrices in order; overrules every guess.
-    - `skip`: γ of the blocks ℓ = 2..L−1, as for an `MLP`: which no such file says either.
+    - `skip`: γ of the blocks ℓ = 2..L−1, as for an `MLP`: which no such file says either. Needed
+        where hidden layers have equal widths, so that skips are possible, unless the names are
+        those of a `torch.nn.Sequential` with activations in between; 0 for a plain network. Other
+        networks are read live, by `Model.of`.
 
     **Returns:** a `Model` in float64, whose `names` are those of the matrices and whose `notes`
     say what had to be guessed. Every parameter has the learning rate 1; a bias that is not in the
@@ -68,14 +75,18 @@ def assemble_model(
     *,
     inputs: int | None = None,
     layers: Sequence[str] | None = None,
-    skip: PerLayer = 0.0,
+    skip: PerLayer | None = None,
 ) -> Model:
     """Named arrays as an ordered chain of dense layers; `load_weights` says what is what.
 
     >>> assemble_model({"b": np.zeros(3), "W": np.ones((3, 2))}, "relu").names
     ('W',)
     """
+    _refuse_attention(tensors)
     order, transposed, notes = _find_order(_sort_tensors(tensors), inputs, layers)
+    if skip is None:
+        _check_plain(order)
+        skip = 0.0
     return Model.of_matrices(
         [matrix.values.T if transposed else matrix.values for matrix in order],
         activation,
@@ -84,6 +95,30 @@ def assemble_model(
         names=[matrix.name for matrix in order],
         notes=notes,
     )
+
+
+def _refuse_attention(tensors: Mapping[str, np.ndarray]) -> None:
+    """Matrices of attention chain up like dense layers: their names tell them apart."""
+    if heads := [name for name in tensors if _ATTENTION.search(name)]:
+        allowed = (
+            "of attention, which is no chain of dense layers: pass the model, Model.of(module)"
+        )
+        raise InvalidValueError("weights", heads[0], allowed)
+
+
+def _check_plain(order: Sequence[_Matrix]) -> None:
+    """Refuse hidden layers of equal widths, which may have skips that no file tells of."""
+    square = [m.name for m in order[1:-1] if m.values.shape[0] == m.values.shape[1]]
+    if not square:
+        return
+    places = [int(match[1]) for m in order if (match := _SEQUENTIAL.fullmatch(m.name))]
+    if len(places) == len(order) and all(b - a > 1 for a, b in itertools.pairwise(places)):
+        return  # in a row, with activations in between
+    allowed = (
+        f"needed: {square[0]} has equal widths, so that the network may be plain or residual, and "
+        "a file does not say; 0 for plain, γ for skips, or pass the model itself, Model.of(module)"
+    )
+    raise InvalidValueError("skip", None, allowed)
 
 
 # --- names ------------------------------------------------------------------------------------
