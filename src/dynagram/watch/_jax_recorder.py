@@ -82,6 +82,11 @@ class JaxRecorder:
         self._direction: np.ndarray | None = None
 
     @property
+    def x(self) -> np.ndarray:
+        """The inputs of the probe."""
+        return self._x
+
+    @property
     def names(self) -> list[str]:
         """Of the layers, in the order in which they are used."""
         return [self._paths[leaf] for leaf in self._order]

@@ -76,6 +76,11 @@ class TorchRecorder:
         """Of the layers, in the order in which they are called."""
         return [part.name for part in self._parts]
 
+    @property
+    def x(self) -> Any:
+        """The inputs of the probe."""
+        return self._arguments[0] if len(self._arguments) == 1 else self._options
+
     def parameters(self) -> list[torch.Tensor]:
         """All parameters of the module."""
         return list(self.module.parameters())
