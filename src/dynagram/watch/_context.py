@@ -70,14 +70,21 @@ class Context:
     def eigenvalues(self, index: int) -> tuple[np.ndarray, tuple[int, int]]:
         """Of WWᵀ for at most 256 rows of a layer, ascending, with the shape of those rows."""
         if index not in self._eigenvalues:
-            W = as_matrix(self.look.layers[index].weight)
-            W = W[:: thinned(W.shape[0], SPECTRUM_ROWS)]
+            W = spectrum_rows(self.look.layers[index])
             if W.shape[1] < W.shape[0]:
                 W = W.T
-            values = np.linalg.eigvalsh(to_numpy(W @ W.T))
+            gram = to_numpy(W @ W.T)
+            finite = bool(np.all(np.isfinite(gram)))
+            values = np.linalg.eigvalsh(gram) if finite else np.full(len(gram), np.nan)
             sizes = int(W.shape[0]), int(W.shape[1])
             self._eigenvalues[index] = np.maximum(values, 0.0), sizes
         return self._eigenvalues[index]
+
+
+def spectrum_rows(layer: LayerLook) -> Array:
+    """At most 256 rows of the weights, at equal distances."""
+    W = as_matrix(layer.weight)
+    return W[:: thinned(W.shape[0], SPECTRUM_ROWS)]
 
 
 def _size(layer: LayerLook) -> int:

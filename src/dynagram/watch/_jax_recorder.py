@@ -22,13 +22,7 @@ from dynagram.watch._jax_products import Use, evaluate, trace
 from dynagram.watch._look import LayerLook, Look
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import first_direction, mixing_signs
-from dynagram.watch._settings import (
-    FEATURE_ROWS,
-    FEWEST,
-    FIRST_ITERATIONS,
-    ITERATIONS,
-    ROWS,
-)
+from dynagram.watch._settings import FIRST_ITERATIONS, ITERATIONS, sample_counts
 from dynagram.watch._targets import readable_targets
 
 Function = Callable[[Any, Any], Any]
@@ -74,12 +68,16 @@ class JaxRecorder:
             got = None if z is None else z.shape
             raise InvalidTypeError("output of the model", got, "expected one array, samples first")
         tokens = max(1, int(np.prod(z.shape[1:-1])))
-        self._samples = min(samples, self._count, max(FEWEST, ROWS // tokens))
-        self._feature_samples = min(self._count, max(FEWEST, FEATURE_ROWS // tokens))
+        self._samples, self._feature_samples = sample_counts(self._count, samples, tokens)
         _, self._uses = trace(function, params, self._x[: self._samples])
         used = list(dict.fromkeys(use.leaf for use in self._uses))
         self._order = used + [leaf for leaf in weights if leaf not in used]
         self._direction: np.ndarray | None = None
+
+    @property
+    def x(self) -> np.ndarray:
+        """The inputs of the probe."""
+        return self._x
 
     @property
     def names(self) -> list[str]:
@@ -216,7 +214,7 @@ def _compiled_largest(
         moved = push(back)
         image = jax.jvp(slope, (z,), (moved,))[1]
         size = sum(jnp.vdot(part, part) for part in jax.tree.leaves(back))
-        value = jnp.where(size > 0, jnp.vdot(moved, image) / size, 0.0)
+        value = jnp.where(size == 0, 0.0, jnp.vdot(moved, image) / size)
         direction = image / jnp.linalg.norm(image)
     return value, direction
 

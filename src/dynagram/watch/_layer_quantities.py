@@ -11,7 +11,7 @@ from dynagram.observables.gram._linearity import held_out_linearity
 from dynagram.observables.spectra._power_law import fit_power_law
 from dynagram.observables.spectra._spectra import SMALLEST_SPECTRUM, random_tail_index
 from dynagram.watch._band import Band, spread_band
-from dynagram.watch._context import Context, gram_block, push_block
+from dynagram.watch._context import Context, gram_block, push_block, spectrum_rows
 from dynagram.watch._look import Array, as_matrix
 
 Reading = tuple[float, Band | None] | None
@@ -100,7 +100,7 @@ def gram_explained(context: Context, index: int) -> Reading:
     if before is None or earlier is None:
         return None
     change, pushed = gram - before, earlier + push
-    if not np.any(change) or not np.any(pushed):
+    if not np.any(change) or not np.any(pushed) or not np.all(np.isfinite(change + pushed)):
         return None
     cosine = gram_similarity(change, pushed)
     return cosine.value, spread_band(cosine.null.mean, cosine.null.deviation, "null")
@@ -149,12 +149,18 @@ def linearity(context: Context, index: int) -> Reading:
 
 
 def rank(context: Context, index: int) -> Reading:
-    """(Σλ)²/Σλ² of the eigenvalues of WᵀW, beside that of random weights, mn/(m + n + 1)."""
+    """(Σλ)²/Σλ² of the eigenvalues of WᵀW, beside that of independent entries.
+
+    With the kurtosis κ of the entries it is mn/(m + n + κ − 2) for them, ± 2/(m + n) of itself.
+    """
     values, (m, n) = context.eigenvalues(index)
-    random = m * n / (m + n + 1.0)
-    # Between draws of independent weights it varies by about the inverse of the smaller size.
-    width = 2.0 * random * math.sqrt(2.0 / (m * n))
-    return effective_rank(values), Band(random, random - 2 * width, random + 2 * width, "null")
+    if np.isnan(values[0]) or not values[-1] > 0:
+        return math.nan, None
+    W = spectrum_rows(context.look.layers[index])
+    square = W * W
+    kurtosis = float((square * square).mean()) / float(square.mean()) ** 2
+    random = m * n / (m + n + kurtosis - 2.0)
+    return effective_rank(values), spread_band(random, 2.0 * random / (m + n), "null")
 
 
 def tail(context: Context, index: int) -> Reading:

@@ -68,39 +68,52 @@ class Guard:
 
     def __init__(self) -> None:
         self._outside: set[Key] = set()
+        self._diverged = False
 
     def alerts(
         self, step: int, values: Mapping[Key, float], bands: Mapping[Key, Band]
     ) -> tuple[Alert, ...]:
-        """The alerts of one record."""
+        """The alerts of one record; numbers that are none any more make one together."""
         raised = []
+        broken = [key for key, value in values.items() if not math.isfinite(value)]
+        if broken and not self._diverged:
+            raised.append(_divergence(step, broken, values))
+        self._diverged = bool(broken)
         for key, value in values.items():
             band = bands.get(key)
-            is_number = math.isfinite(value)
-            inside = is_number and (band is None or band.origin == "null" or not band.alarms(value))
-            if inside:
+            if band is None or band.origin == "null" or not math.isfinite(value):
+                continue
+            if not band.alarms(value):
                 self._outside.discard(key)
             elif key not in self._outside:
                 self._outside.add(key)
-                raised.append(_alert(step, key, value, band if is_number else None))
+                raised.append(_alert(step, key, value, band))
         return tuple(raised)
 
 
-def _alert(step: int, key: Key, value: float, band: Band | None) -> Alert:
-    quantity, layer = key
-    row = QUANTITIES[quantity]
-    where = f" of {layer}" if layer else ""
-    if band is None:
-        words = f"{row.plain}{where} is {value}: the run has diverged, lower its rate"
-        return Alert(step, "warning", quantity, layer, f"step {step}: {words}")
+def _divergence(step: int, broken: Sequence[Key], values: Mapping[Key, float]) -> Alert:
+    """One sentence for all numbers that are not finite, about weights if they are among them."""
+    first = next((key for key in broken if key[0] == "weight_norm"), broken[0])
+    more = f", with {len(broken) - 1} more numbers" if len(broken) > 1 else ""
+    words = f"{_named(first)} is {values[first]}{more}: the run has diverged, lower its rate"
+    return Alert(step, "warning", *first, f"step {step}: {words}")
+
+
+def _named(key: Key) -> str:
+    plain = QUANTITIES[key[0]].plain
+    return f"{plain} of {key[1]}" if key[1] else plain
+
+
+def _alert(step: int, key: Key, value: float, band: Band) -> Alert:
     side = "above" if value > band.high else "below"
     end = band.high if value > band.high else band.low
-    words = f"{row.plain}{where} is {value:.4g}, {side} {end:.4g}"
+    words = f"{_named(key)} is {value:.4g}, {side} {end:.4g}"
     if band.expected is not None:
         words += f" ({band.expected:.4g} {WORDS[band.origin]})"
     # Bands of the beginning say how a network is drawn: it may leave them by learning.
     level: Level = "note" if band.alarm is not None and step > 0 else "warning"
-    return Alert(step, level, quantity, layer, f"step {step}: {words}: {row.outside}")
+    meaning = QUANTITIES[key[0]].outside
+    return Alert(step, level, *key, f"step {step}: {words}: {meaning}")
 
 
 def make_record(

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-ROWS = 256  # samples times tokens that gradients are taken of
-FEWEST = 4  # but so many samples at least
-FEATURE_ROWS = 64  # the same for linear read-outs
+_ROWS = 256  # samples times tokens of the output that gradients are taken of
+_POSITIONS = 4096  # samples times positions of the widest layer
+_FEATURE_ROWS = 64  # for linear read-outs: samples times tokens
+_FEWEST = 4  # but so many samples at least
 FIRST_ITERATIONS, ITERATIONS = 12, 2  # of the power method, which goes on where it was
+
+
+def sample_counts(count: int, samples: int, tokens: int, positions: int = 1) -> tuple[int, int]:
+    """How many samples of a probe gradients are taken of, and how many linear read-outs see.
+
+    **Arguments:**
+
+    - `count`: samples in the probe.
+    - `samples`: the most that are wanted.
+    - `tokens`: of the output, for each sample.
+    - `positions`: of the layer that has most of them.
+
+    >>> sample_counts(256, 32, 1), sample_counts(256, 32, 64), sample_counts(256, 32, 1, 256)
+    ((32, 64), (4, 4), (16, 32))
+    """
+    fits = max(_FEWEST, _ROWS // tokens), max(_FEWEST, _POSITIONS // positions)
+    reads = max(_FEWEST, _FEATURE_ROWS // tokens), max(_FEWEST, 2 * _POSITIONS // positions)
+    return min(samples, count, *fits), min(count, *reads)

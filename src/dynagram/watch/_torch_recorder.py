@@ -18,13 +18,7 @@ from dynagram.watch._context import KERNEL_SAMPLES
 from dynagram.watch._look import LayerLook, Look, thinned
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import first_direction, mixing_signs
-from dynagram.watch._settings import (
-    FEATURE_ROWS,
-    FEWEST,
-    FIRST_ITERATIONS,
-    ITERATIONS,
-    ROWS,
-)
+from dynagram.watch._settings import FIRST_ITERATIONS, ITERATIONS, sample_counts
 from dynagram.watch._targets import readable_targets
 from dynagram.watch._torch_quiet import Copy, on_device, quiet, reference_parameter
 
@@ -65,9 +59,8 @@ class TorchRecorder:
         self._arguments, self._options, self._y = _taken_apart(on_device(probe, self._like))
         self._count = _length(self._arguments, self._options)
         self._loss = loss
-        self._parts, tokens = self._called(weighted_parts(self.module))
-        self._samples = min(samples, self._count, max(FEWEST, ROWS // tokens))
-        self._feature_samples = min(self._count, max(FEWEST, FEATURE_ROWS // tokens))
+        self._parts, sizes = self._called(weighted_parts(self.module))
+        self._samples, self._feature_samples = sample_counts(self._count, samples, *sizes)
         self._direction: torch.Tensor | None = None
         self._before: list[torch.Tensor] | None = None
 
@@ -75,6 +68,11 @@ class TorchRecorder:
     def names(self) -> list[str]:
         """Of the layers, in the order in which they are called."""
         return [part.name for part in self._parts]
+
+    @property
+    def x(self) -> Any:
+        """The inputs of the probe."""
+        return self._arguments[0] if len(self._arguments) == 1 else self._options
 
     def parameters(self) -> list[torch.Tensor]:
         """All parameters of the module."""
@@ -154,11 +152,21 @@ class TorchRecorder:
             for handle in handles:
                 handle.remove()
 
-    def _called(self, parts: list[_Part]) -> tuple[list[_Part], int]:
-        """The same in the order of their calls, those not called last; and tokens a sample."""
-        order: list[int] = []
+    def _called(self, parts: list[_Part]) -> tuple[list[_Part], tuple[int, int]]:
+        """The same in the order of their calls, those not called last.
+
+        And how many tokens the output has for a sample, how many positions the widest layer.
+        """
+        order, positions = [], [1]
+
+        def note(number: int, output: Any) -> None:
+            order.append(number)
+            if isinstance(output, torch.Tensor) and output.ndim > 2:
+                axis = 1 if parts[number].kind == "conv" else -1
+                positions.append(output.numel() // (2 * output.shape[axis]))
+
         handles = [
-            part.module.register_forward_hook(lambda *_, n=n: order.append(n))
+            part.module.register_forward_hook(lambda _, __, output, n=n: note(n, output))
             for n, part in enumerate(parts)
         ]
         try:
@@ -174,7 +182,7 @@ class TorchRecorder:
                 handle.remove()
         first = list(dict.fromkeys(order))
         ordered = [parts[n] for n in first] + [p for n, p in enumerate(parts) if n not in first]
-        return ordered, max(1, z.numel() // (2 * z.shape[-1]))
+        return ordered, (max(1, z.numel() // (2 * z.shape[-1])), max(1, *positions))
 
     def _loss_of(self, output: Any, z: torch.Tensor, y: Any) -> torch.Tensor | None:
         if self._loss is not None and y is not None:
@@ -236,7 +244,7 @@ class TorchRecorder:
                     (moved,) = torch.autograd.grad(graph, u, back, retain_graph=True)
                     (image,) = torch.autograd.grad(slope, z, moved, retain_graph=True)
                     size = sum(float((g * g).sum()) for g in back)
-                    if not size > 0.0:
+                    if size == 0.0:
                         return 0.0
                     value = float((moved * image).sum()) / size
                     norm = image.norm()

@@ -26,6 +26,7 @@ def watch(
     loss: Callable[..., Any] | None = None,
     fresh: Callable[[], Any] | None = None,
     draws: int = 16,
+    theory: bool = False,
     quantities: Sequence[str] | None = None,
     samples: int = 32,
     step: int | None = None,
@@ -55,6 +56,8 @@ def watch(
     - `fresh`: makes the same model newly drawn; bands of the beginning are then measured on
         `draws` of them.
     - `draws`: how many.
+    - `theory`: whether the mean squares of dense layers at the beginning are worked out, where the
+        model is a network of ours; that takes seconds.
     - `quantities`: names from `dynagram.watch.QUANTITIES`; by default all.
     - `samples`: of the probe that gradients are taken of.
     - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
@@ -91,7 +94,7 @@ def watch(
         if _framework(model) != "torch":
             return _watch_jax(
                 model, params, probe, loss, samples, rate, momentum,
-                (every, names, run, sinks, on_alert, step),
+                theory, (every, names, run, sinks, on_alert, step),
             )  # fmt: skip
         from dynagram.watch._torch_recorder import TorchRecorder
         from dynagram.watch._torch_watch import StepHooks
@@ -103,6 +106,8 @@ def watch(
             from dynagram.watch._torch_redrawn import redrawn_bands
 
             watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
+        if theory:
+            _expect(watcher, recorder.module, recorder.x, recorder.look)
         hooks = StepHooks(watcher, recorder, optimizer)
         if watcher.last is None:
             watcher.record(hooks.look, watcher.step)
@@ -117,6 +122,7 @@ def _watch_jax(
     samples: int,
     rate: Any,
     momentum: float | None,
+    theory: bool,
     settings: tuple[Any, ...],
 ) -> Watcher:
     from dynagram.watch._jax_recorder import JaxRecorder
@@ -127,10 +133,26 @@ def _watch_jax(
     every, names, run, sinks, on_alert, step = settings
     watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
     steps = Steps(watcher, recorder, arrays, rate, momentum)
+    if theory:
+        _expect(watcher, function, recorder.x, lambda: steps.look(arrays), arrays)
     if watcher.last is None:
         watcher.record(lambda: steps.look(arrays), watcher.step)
     watcher.takes_params(steps)
     return watcher
+
+
+def _expect(watcher: Watcher, model: Any, x: Any, look: Any, params: Any = None) -> None:
+    """Bands of the beginning by theory; where there are none, a line says why."""
+    from dynagram.watch._birth_bands import birth_bands
+    from dynagram.watch._measure import one_line
+
+    try:
+        bands, reason = birth_bands(model, x, look(), params)
+        watcher.birth |= bands
+    except Exception as error:
+        reason = one_line(error)
+    if reason:
+        watcher.fail(f"theory: {reason}")
 
 
 def begin(
