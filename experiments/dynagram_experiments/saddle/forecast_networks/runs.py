@@ -84,6 +84,7 @@ GROUPS = {
 }  # fmt: skip
 OF_EACH_GROUP, STEPS = 4, 1500
 HEALTHY = 4  # networks of ordinary scale per group
+BETWEEN, BETWEEN_STEPS = 3, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +156,20 @@ def run_group(seed: int, name: str, count: int = OF_EACH_GROUP, steps: int = STE
     return Table.of_rows(
         _row(group, name, member, answer, curve)
         for member, answer, curve in zip(members, answers, curves, strict=True)
+    )
+
+
+def run_between(seed: int, name: str, count: int = BETWEEN, steps: int = BETWEEN_STEPS) -> Table:
+    """Networks between a plateau and an ordinary scale, forecast or refused, and trained."""
+    group = GROUPS[name]
+    rng = np.random.default_rng([seed, 47, list(GROUPS).index(name)])
+    largest = (group.scales or _SCALES[group.depth])[1]
+    scales = np.exp(rng.uniform(math.log(largest), 0.0, count))
+    members = [draw_member(rng, group, float(scale)) for scale in scales]
+    curves = train_members(group, members, steps)
+    return Table.of_rows(
+        _row(group, name, member, member.answer(group), curve)
+        for member, curve in zip(members, curves, strict=True)
     )
 
 
