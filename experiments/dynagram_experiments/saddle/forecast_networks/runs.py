@@ -205,10 +205,14 @@ def _row(
 ) -> dict[str, Any]:
     low, high = answer.interval or (math.nan, math.nan)
     stages, unit = training_stages(group, member)
-    early, half, second = (
+    # Steps until the loss is near that of the plateau, leaves it, and is half-way.
+    arrival, early, half, second = (
         _first(curve, unit * stages.level(part, number))
-        for part, number in ((_EARLY, 1), (0.5, 1), (0.5, min(2, len(stages.falls))))
-    )
+        for part, number in (
+            (-_EARLY, 1), (_EARLY, 1), (0.5, 1), (0.5, min(2, len(stages.falls))),
+        )
+    )  # fmt: skip
+    flat = math.isfinite(half) and half > arrival
     return {
         "group": name,
         "scale": member.scale,
@@ -218,7 +222,7 @@ def _row(
         "low": low,
         "high": high,
         "measured": half,
-        "early_share": early / half if half and math.isfinite(half) else math.nan,
+        "early_share": (early - arrival) / (half - arrival) if flat else math.nan,
         "stages": answer.stages,
         "second_forecast": answer.later[0].step if answer.later else math.nan,
         "second_measured": second if answer.later else math.nan,
