@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynagram_experiments._parts import Table
-from dynagram_experiments.saddle.forecast_networks import judge
+from dynagram_experiments.saddle.forecast_networks import judge, judge_refusals
 from dynagram_experiments.saddle.forecast_networks.runs import (
     GROUPS,
     draw_member,
@@ -22,9 +22,9 @@ def table(error=0.01, misses=5, share=0.2, second=1.1, count=50):
         width = 0.5 * error if index < misses else 2.0 * error
         steps = 300.0 + index
         rows.append({
-            "group": "tanh, digits" if index % 2 else "tanh", "plateau": True, "measured": steps,
+            "group": "tanh, digits" if index % 2 else "gelu", "plateau": True, "measured": steps,
             "forecast": steps * 10**error, "low": steps * 10 ** (error - width),
-            "high": steps * 10 ** (error + width), "early_share": 0.8,
+            "high": steps * 10 ** (error + width), "early_share": 0.8, "reason": "",
             "second_forecast": 900.0, "second_measured": 900.0 * second,
         })  # fmt: skip
     rows.append(rows[0] | {"plateau": False, "early_share": share, "forecast": math.nan})
@@ -35,17 +35,24 @@ def table(error=0.01, misses=5, share=0.2, second=1.1, count=50):
     ("changes", "failing"),
     [
         ({}, []),
-        ({"error": 0.06}, [0]),
+        ({"error": 0.06}, [0, 2]),
         ({"count": 40, "misses": 4}, [0]),
         ({"misses": 10}, [1]),
         ({"misses": 0}, [1]),
-        ({"share": 0.9}, [2]),
         ({"second": 1.5}, [3]),
+        ({"error": 0.04}, [2]),
     ],
 )
 def test_statements_fail_where_they_should(changes, failing):
     passed = [statement.passed for statement in judge(table(**changes))]
     assert [index for index, good in enumerate(passed) if not good] == failing
+
+
+def test_refusals_are_held_against_the_curves():
+    assert judge_refusals(table(share=0.2)).passed
+    assert judge_refusals(table(share=math.nan)).passed  # neither part of the fall is reached
+    assert not judge_refusals(table(share=0.9)).passed
+    assert judge_refusals(table(share=0.9) | {"measured": np.full(51, 9.0)}).passed
 
 
 def test_the_stages_of_the_training_data_are_those_of_least_squares():
@@ -69,4 +76,4 @@ def test_networks_not_calibrated_on_leave_when_they_should(name):
     error = np.abs(np.log10(rows["forecast"][on] / rows["measured"][on]))
     assert np.all(error < 0.1)
     # What is refused has no plateau in its curve.
-    assert not np.any(rows["early_share"][~on] >= 0.5)
+    assert not np.any(rows["early_share"][~on] >= 0.6)

@@ -216,3 +216,14 @@ def test_a_schedule_is_counted():
         model, data, Training(GradientDescent(0.01), loss="mean", schedule=[0.5] * 100 + [1.0])
     )
     assert half.escape_step == pytest.approx(plain.escape_step + 50.0, rel=1e-2)
+
+
+@pytest.mark.parametrize("loss", ["mean", "cross-entropy"])
+def test_targets_that_do_not_vary_have_nothing_to_forecast(loss):
+    x, weights = draw([6, 8, 8, 2], 0.1)
+    y = np.tile([1.0, 0.0], (len(x), 1))
+    biases = [np.zeros(len(W)) for W in weights]
+    model = Model.of_matrices(weights, "tanh", biases=biases)
+    answer = forecast(model, Data(x, y), Training(GradientDescent(0.1), loss=loss))
+    assert not answer.plateau
+    assert "no linear signal" in answer.reasons[-1]

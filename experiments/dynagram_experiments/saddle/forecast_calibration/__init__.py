@@ -102,8 +102,8 @@ def _cost(part: Part) -> Statement:
     names = ("depth", "width", "forecast", "steps", "training")
     rows = zip(*(part[name] for name in names), strict=True)
     return Statement(
-        "a forecast costs below 2 s and below 1 % of the training, for plateaus above 10⁵ steps",
-        bool(np.all((seconds < 2.0) & (seconds < 0.01 * training))),
+        "a forecast costs below 5 s and below 1 % of the training, for plateaus above 10⁵ steps",
+        bool(np.all((seconds < 5.0) & (seconds < 0.01 * training))),
         "; ".join(
             f"depth {depth}, width {width}: {own:.2f} core s; {steps:.2g} steps take {long:.2g} s "
             f"({100 * own / long:.1g} %)"

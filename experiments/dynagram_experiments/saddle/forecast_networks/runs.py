@@ -84,6 +84,7 @@ GROUPS = {
 }  # fmt: skip
 OF_EACH_GROUP, STEPS = 4, 1500
 HEALTHY = 4  # networks of ordinary scale per group
+BETWEEN, BETWEEN_STEPS = 3, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +159,20 @@ def run_group(seed: int, name: str, count: int = OF_EACH_GROUP, steps: int = STE
     )
 
 
+def run_between(seed: int, name: str, count: int = BETWEEN, steps: int = BETWEEN_STEPS) -> Table:
+    """Networks between a plateau and an ordinary scale, forecast or refused, and trained."""
+    group = GROUPS[name]
+    rng = np.random.default_rng([seed, 47, list(GROUPS).index(name)])
+    largest = (group.scales or _SCALES[group.depth])[1]
+    scales = np.exp(rng.uniform(math.log(largest), 0.0, count))
+    members = [draw_member(rng, group, float(scale)) for scale in scales]
+    curves = train_members(group, members, steps)
+    return Table.of_rows(
+        _row(group, name, member, member.answer(group), curve)
+        for member, curve in zip(members, curves, strict=True)
+    )
+
+
 def train_members(group: Group, members: list[Member], steps: int) -> np.ndarray:
     """The losses of all members before every step."""
     depth = len(members[0].weights)
@@ -190,10 +205,14 @@ def _row(
 ) -> dict[str, Any]:
     low, high = answer.interval or (math.nan, math.nan)
     stages, unit = training_stages(group, member)
-    early, half, second = (
+    # Steps until the loss is near that of the plateau, leaves it, and is half-way.
+    arrival, early, half, second = (
         _first(curve, unit * stages.level(part, number))
-        for part, number in ((_EARLY, 1), (0.5, 1), (0.5, min(2, len(stages.falls))))
-    )
+        for part, number in (
+            (-_EARLY, 1), (_EARLY, 1), (0.5, 1), (0.5, min(2, len(stages.falls))),
+        )
+    )  # fmt: skip
+    flat = math.isfinite(half) and half > arrival
     return {
         "group": name,
         "scale": member.scale,
@@ -203,7 +222,7 @@ def _row(
         "low": low,
         "high": high,
         "measured": half,
-        "early_share": early / half if half and math.isfinite(half) else math.nan,
+        "early_share": (early - arrival) / (half - arrival) if flat else math.nan,
         "stages": answer.stages,
         "second_forecast": answer.later[0].step if answer.later else math.nan,
         "second_measured": second if answer.later else math.nan,

@@ -45,7 +45,8 @@ _BELOW_EPSILON = 0.1
 # Error of log10(steps) per unit of nonlinearity, by the order q of the first nonlinear term, and
 # of a step that is not observed: fitted to trained networks, see the experiment.
 _NEGLECTED = {2: 0.45, 3: 0.12}
-_CORRECTED = 0.2  # of the correction by the network's own flow
+# Of the correction by the network's own flow, and the least without one: its usual size.
+_CORRECTED, _LEAST = 0.2, 0.012
 _SUBBATCHES = 4
 # 90 % quantiles: of a Gaussian, and of Student's t for a spread known from four sub-batches only.
 _GAUSSIAN, _STUDENT = 1.645, 2.132
@@ -119,20 +120,21 @@ def forecast(
         escape = None if judge.level else escape
     counterfactuals, interval, later, bounds, bootstrap = (), None, (), None, None
     if escape is not None:
-        spread = _batch_spread(case, escape, seed)
-        ratio = case.curvature_ratio(escape)
+        whole = case.quick_steps(escape.quick)
+        spread = _batch_spread(case, escape, whole, seed)
+        ratio = case.curvature_ratio(escape, kind.q)
         judge.numbers["curvature_ratio"] = ratio
         neglected = _neglected(ratio, max(state.nonlinearity, default=0.0), kind.q)
         ratio = 1.0 if math.isnan(ratio) else ratio
         escape = replace(escape, steps=ratio * escape.steps)
         interval = _interval(case, escape, spread, neglected)
         counterfactuals = tuple(
-            Counterfactual(layer, factor, ratio * changed.quick_steps(escape.slowness))
+            _counterfactual(case, escape, whole, layer, factor)
             for layer in range(1, model.network.depth + 1)
-            for changed in [case.rescaled(layer, factor, _GAIN_SAMPLES)]
         )
         bounds, bootstrap = _bounds(case, state)
-        later = case.later_stages(escape, count, _LARGEST_NONLINEARITY)
+        if kind.q != 2:  # with σ''(0) ≠ 0 squares of the inputs are learnt by then
+            later = case.later_stages(escape, count, _LARGEST_NONLINEARITY)
     return Forecast(
         regime=_regime(judge, state, case, present, count, escape, later),
         escape_step=None if escape is None else escape.steps,
@@ -237,7 +239,7 @@ def _regime(
     if later:
         rest = f"{len(later)} of the later ones are forecast"
     elif count > 1:
-        rest = "the later ones are not forecast: by then the signal is not small"
+        rest = "the later ones are not forecast: by then more than the linear part is learnt"
     reasons = (
         first,
         f"at most {max(state.nonlinearity, default=0.0):.1%} of an activation is nonlinear",
@@ -246,7 +248,7 @@ def _regime(
     return replace(regime, reasons=reasons)
 
 
-def _batch_spread(case: Plateau, escape: Escape, seed: int) -> float:
+def _batch_spread(case: Plateau, escape: Escape, whole: float, seed: int) -> float:
     """Root-mean-square change of log10(steps) on random halves of the batch.
 
     A half differs from the whole by as much as the whole from the population.
@@ -254,10 +256,10 @@ def _batch_spread(case: Plateau, escape: Escape, seed: int) -> float:
     if not math.isfinite(escape.steps):
         return 0.0
     rng = np.random.default_rng(seed)
-    whole, changes = case.quick_steps(escape.slowness), []
+    changes = []
     for _ in range(_SUBBATCHES):
         rows = rng.permutation(len(case.x))[: max(len(case.x) // 2, 1)]
-        half = case.on_rows(rows).quick_steps(escape.slowness)
+        half = case.on_rows(rows).quick_steps(escape.quick)
         changes.append(math.log10(half / whole) if math.isfinite(half) else 1.0)
     return math.sqrt(float(np.mean(np.square(changes))))
 
@@ -265,7 +267,7 @@ def _batch_spread(case: Plateau, escape: Escape, seed: int) -> float:
 def _neglected(ratio: float, nonlinearity: float, q: int | None) -> float:
     """Spread of log10(steps) from curvature: of what the network's own flow corrects, or all."""
     whole = _NEGLECTED[2 if q == 2 else 3] * nonlinearity
-    return whole if math.isnan(ratio) else _CORRECTED * abs(math.log10(ratio))
+    return max(whole, _LEAST) if math.isnan(ratio) else _CORRECTED * abs(math.log10(ratio))
 
 
 def _interval(
@@ -281,6 +283,16 @@ def _interval(
     # A buffer that is filled already saves what an empty one costs.
     filled = max(steps - case.descent.start, 0.5 * steps)
     return filled * 10.0**-width, steps * 10.0**width
+
+
+def _counterfactual(
+    case: Plateau, escape: Escape, whole: float, layer: int, factor: float
+) -> Counterfactual:
+    """By as much sooner as the surrogate with one layer rescaled leaves."""
+    if not math.isfinite(whole):
+        return Counterfactual(layer, factor, math.inf)
+    changed = case.rescaled(layer, factor, _GAIN_SAMPLES).quick_steps(escape.quick)
+    return Counterfactual(layer, factor, escape.steps * changed / whole)
 
 
 def _bounds(case: Plateau, state: LayerSignals) -> tuple[Bounds | None, float | None]:

@@ -22,6 +22,7 @@ _EARLY = 0.2  # of the asked fraction: a tenth of the fall where that is a half
 _ARRIVED = 0.05  # of the first fall: so near the plateau's loss the mean is learnt
 _MOST_STAGES = 10
 _QUICK_RTOL = 1e-3
+_STIFF = 100  # steps of the solver, above which a mean may be slower still where it is compared
 # Samples for the network's own flow: as many as fit into this many products, within these limits.
 _EFFORT, _ROWS = 3e7, (128, 1024)
 
@@ -31,7 +32,8 @@ class Escape:
     """Steps to the escape, the share of them before the early part of the fall, the chain then.
 
     `arrival` is the step at which the mean of the targets is learnt, 0 if it is; `last` the chain
-    at the escape, `time` its flow time and `slowness` that of the solutions.
+    at the escape, `time` its flow time. `slowness` is that of the solutions, `quick` one for
+    surrogates that are only compared with each other.
     """
 
     steps: float
@@ -41,6 +43,7 @@ class Escape:
     last: Chain
     time: float
     slowness: float
+    quick: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,7 @@ class Plateau:
         time, chains = begun_time + ended.times[0], (begun.chain, ended.chain)
         arrival = self.descent.steps(arrived.times[0]) if arrived.times[0] else 0.0
         if not math.isfinite(time):
-            return Escape(math.inf, 1.0, arrival, *chains, math.inf, slowness)
+            return Escape(math.inf, 1.0, arrival, *chains, math.inf, slowness, slowness)
         growth = begun.velocity_growth + ended.velocity_growth
         steps = self.descent.steps(time, growth)
         if self.descent.is_short(steps):
@@ -135,21 +138,27 @@ class Plateau:
             )  # fmt: skip
             steps = 0.5 + taken if math.isfinite(taken) else steps
         share = begun_time / time if time else 0.0
-        return Escape(steps, share, arrival, *chains, time, slowness)
+        is_stiff = self.chain.is_affine and begun.steps + ended.steps > _STIFF
+        quick = 0.1 * slowness if is_stiff else slowness
+        return Escape(steps, share, arrival, *chains, time, slowness, quick)
 
     def quick_steps(self, slowness: float) -> float:
         """Steps of the surrogate at a lower precision."""
         return self.escape(_QUICK_RTOL, slowness).steps
 
-    def curvature_ratio(self, escape: Escape) -> float:
+    def curvature_ratio(self, escape: Escape, q: int | None) -> float:
         """The escape time of the network itself over the surrogate's, on a part of the batch.
 
-        nan where the network's flow does not arrive.
+        nan where it is not worth its cost, because a fast mean makes the flow stiff, or where the
+        part is too small: with σ''(0) ≠ 0 networks fit the n_0² squares of few samples by chance.
         """
         if not math.isfinite(escape.time):
             return 1.0
         parameters = sum(W.size for W in self.chain.weights)
         rows = int(np.clip(_EFFORT // parameters, *_ROWS))
+        is_small = rows < min(len(self.x), self.x.shape[1] ** 2)
+        if escape.quick < escape.slowness or (q == 2 and is_small):
+            return math.nan
         part = self
         if rows < len(self.x):
             part = self.on_rows(np.linspace(0, len(self.x) - 1, rows).astype(int))

@@ -27,7 +27,7 @@ class Stages:
 
     - `constant`: the output on the plateau.
     - `loss`: that of the constant.
-    - `falls`: by how much each stage lowers it, the first first.
+    - `falls`: by how much each stage lowers it, the first first; a zero where there is none.
     - `drive`: −E[r xᵀ] on the plateau, without the means where a constant is learnt beside.
     """
 
@@ -70,7 +70,7 @@ def find_stages(task: Task, constant: np.ndarray, *, is_free: bool, count: int) 
         shift = constant - P @ mu if is_free else constant
         losses.append(task.loss(P, shift))
         drive = _drive(task, P, constant, is_free)
-    falls = tuple(float(-fall) for fall in np.diff(losses))
+    falls = tuple(float(-fall) for fall in np.diff(losses)) or (0.0,)
     return Stages(constant, losses[0], falls, first)
 
 

@@ -28,8 +28,8 @@ from dynagram.theory.saddle._tasks import Task
 RTOL = 1e-5
 _MOST_STEPS = 2000
 # A mean that is learnt much faster than the rest makes the flow stiff. After this many steps it is
-# slowed down tenfold: it stays fast, and its value follows from the rest as before.
-_STIFF_STEPS, _SLOWEST_MEAN = 500, 1e-6
+# slowed down: it stays fast, and its value follows from the rest as before.
+_STIFF_STEPS, _SLOWER, _SLOWEST_MEAN = 1500, 0.3, 1e-6
 # Dormand and Prince's rule of order five: the coefficients of each stage, then of the result, and
 # of its difference from the embedded rule of order four.
 _STAGES = (
@@ -102,7 +102,7 @@ def follow(flow: Flow, levels: Sequence[float], rtol: float) -> SurrogateEscape:
         escape = _solve(flow, list(wanted), rtol, most)
         if escape.steps < most or is_last:
             return escape
-        flow = replace(flow, slowness=0.1 * flow.slowness)
+        flow = replace(flow, slowness=_SLOWER * flow.slowness)
 
 
 def velocity(task: Task, chain: Chain) -> Change:

@@ -8,6 +8,7 @@ Derivation: docs/derivations/surrogate-flow.md (D4.2), (D4.5).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +136,7 @@ class SampleTask:
         if self.name not in SAMPLED:
             raise InvalidValueError("loss", self.name, f"expected one of {', '.join(SAMPLED)}")
 
-    @property
+    @cached_property
     def input_mean(self) -> np.ndarray:
         """E[x]."""
         return self.x.mean(axis=0)
