@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -98,19 +98,18 @@ def reproduce(
 
 def _run(chosen: Experiment, *, folder: Path | None, **settings: Any) -> Result:
     """Run an experiment; a terminal shows a bar, a pipe a line for every finished part."""
-    with progress_bar(chosen.name, "parts") as bar:
-        shown = bar or _count_parts(chosen.name)
-        return chosen.reproduce(folder=folder, progress=shown, **settings)
-
-
-def _count_parts(name: str) -> Callable[[Any], None]:
-    """Tells on stderr how many parts are done, as each is finished."""
+    told: list[int] = []
 
     def count(progress: Any) -> None:
         if progress.done:
-            tell(f"{name}: {progress.done} of {progress.members} parts")
+            told.append(progress.done)
+            tell(f"{chosen.name}: {progress.done} of {progress.members} parts")
 
-    return count
+    with progress_bar(chosen.name, "parts") as bar:
+        result = chosen.reproduce(folder=folder, progress=bar or count, **settings)
+    if bar is None and not told:  # an experiment in one piece
+        tell(f"{chosen.name}: 1 of 1 parts")
+    return result
 
 
 def _reproduce_all(

@@ -110,5 +110,7 @@ def _write(path: Path, answer: Mapping[str, Any]) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without what Markdown would read as markup."""
-    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    """Without what Markdown would read as markup, but for code between backticks."""
+    pieces = text.split("`")
+    pieces[::2] = [piece.replace("|", "\\|").replace("*", "\\*") for piece in pieces[::2]]
+    return "`".join(pieces)
