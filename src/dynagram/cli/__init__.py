@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from dynagram.cli._advise import advise
 from dynagram.cli._bayes import bayes
+from dynagram.cli._cite import cite
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._escape import escape
@@ -90,6 +91,7 @@ for command in (
     reproduce,
     report,
     studio,
+    cite,
 ):
     app.command()(command)
 

@@ -13,6 +13,7 @@ from dynagram.ensembles import train
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.errors import DynagramError
 from dynagram.networks import Model
+from dynagram.report._export import Chart
 from dynagram.report._blocks import (
     Block,
     Figure,
@@ -177,7 +178,7 @@ def _trained(case: _Case, batch: Data, effort: Effort) -> tuple[Line, float | No
     return Line(moments, losses), step
 
 
-def _chart(curve: Line, faster: Line, answer: Forecast, layer: int):
+def _chart(curve: Line, faster: Line, answer: Forecast, layer: int) -> Chart:
     low, high = answer.interval or (np.nan, np.nan)
     guides = {"earliest": low, "latest": high}
     lines = {"as it starts": curve, f"layer {layer} doubled": faster}

@@ -9,6 +9,7 @@ import numpy as np
 from dynagram.ensembles import train
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.errors import DynagramError, InvalidValueError
+from dynagram.report._export import Chart
 from dynagram.report._blocks import Block, Figure, Finding, Heading, Picture, Section, Table, Tile
 from dynagram.report._charts import Axis, Line, line_chart
 from dynagram.report._curve_charts import learning_curves_chart
@@ -165,7 +166,7 @@ def _side(subject: Subject) -> int | None:
     return square_side(subject.network.input_size)
 
 
-def _against(predicted: Outputs, measured: Outputs):
+def _against(predicted: Outputs, measured: Outputs) -> Chart:
     across, up = predicted.mean.ravel(), measured.mean.ravel()
     points = {
         f"order {predicted.order}": Line(across, up, 2.0 * _error(measured).ravel()),
