@@ -19,6 +19,7 @@ _GROUP = (
     rf"(\{{[^{{}}]*\}}|\((?:[^()]{{1,4}})\)(?:\([^()]{{1,4}}\))?|{_LATIN}+?(?=[A-Za-z]_)"
     rf"|{_LATIN}+|[α-ωΑ-Ω]{_LATIN}*)"
 )
+_LOWERED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᴸ", "0123456789+−L")
 _CODE = re.compile(r"^\s*(>>>|\$ |def |import |from |\[)|`|=\s*['\"]", re.M)
 
 
@@ -56,6 +57,7 @@ def typeset(text: str) -> str:
     '<var>K</var><sub>ab</sub> = <var>C</var><sub><var>W</var></sub><sup>2</sup>'
     """
     escaped = html.escape(text, quote=False)
+    escaped = re.sub("⁽([^⁾]*)⁾", lambda m: f"^{{({m.group(1).translate(_LOWERED)})}}", escaped)
     made = re.sub(rf"_{_GROUP}", lambda m: f"<sub>{_bare(m.group(1))}</sub>", escaped)
     made = re.sub(r"\^(\{[^{}]*\}|[\w−+*]+)", lambda m: f"<sup>{_bare(m.group(1))}</sup>", made)
     return re.sub(r"(?<![\w<&;])(?<!</)([A-Za-zα-ωΑ-Ω])(?![\w;>])", r"<var>\1</var>", made)

@@ -11,9 +11,9 @@ from dynagram.ensembles.engine._progress import Progress
 from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.observables import measure
-from dynagram.report._export import Chart
 from dynagram.report._blocks import Figure, Finding, Heading, Section, Table, Text, Tile
 from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._export import Chart
 from dynagram.report._phase import phase_figure
 from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.story._stages import Effort

@@ -13,7 +13,6 @@ from dynagram.ensembles import train
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.errors import DynagramError
 from dynagram.networks import Model
-from dynagram.report._export import Chart
 from dynagram.report._blocks import (
     Block,
     Figure,
@@ -26,6 +25,7 @@ from dynagram.report._blocks import (
     Tile,
 )
 from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._export import Chart
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject, equal_rates, stable_rate
 from dynagram.report.story._words import KIND, applies, percent

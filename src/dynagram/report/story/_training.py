@@ -9,10 +9,10 @@ import numpy as np
 from dynagram.ensembles import train
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.errors import DynagramError, InvalidValueError
-from dynagram.report._export import Chart
 from dynagram.report._blocks import Block, Figure, Finding, Heading, Picture, Section, Table, Tile
 from dynagram.report._charts import Axis, Line, line_chart
 from dynagram.report._curve_charts import learning_curves_chart
+from dynagram.report._export import Chart
 from dynagram.report._pictures import grey_picture, square_side
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
