@@ -46,7 +46,7 @@ def told(monkeypatch):
     ran = []
 
     def stage(key):
-        def tell(subject, effort, progress):
+        def tell(subject, _effort, _progress):
             ran.append(key)
             if key == "second" and "stop" in ran:
                 ran.remove("stop")
@@ -92,7 +92,7 @@ def test_finished_stages_of_another_problem_are_not_taken(run, problem, tmp_path
 def test_a_stage_that_is_refused_says_why(problem, tmp_path):
     from dynagram.errors import InvalidValueError
 
-    def tell(subject, effort, progress):
+    def tell(_subject, _effort, _progress):
         raise InvalidValueError("activation", "<b>", "is not known here")
 
     stages = [_stages.Stage("a", "Title", "doing", 1.0, tell)]

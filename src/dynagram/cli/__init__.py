@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from dynagram.cli._advise import advise
 from dynagram.cli._bayes import bayes
 from dynagram.cli._check import check
+from dynagram.cli._cite import cite
 from dynagram.cli._compare import compare
 from dynagram.cli._critical import critical
 from dynagram.cli._escape import escape
@@ -96,6 +97,7 @@ for command in (
     reproduce,
     report,
     studio,
+    cite,
 ):
     app.command()(command)
 

@@ -162,6 +162,12 @@ class Measurement:
         """A rich table of `summary`."""
         return self.summary().rich()
 
+    def plot(self) -> Any:
+        """Target linearity, share of the kernel and effective rank by layer (extra `report`)."""
+        from dynagram.report._measurement_chart import measurement_chart
+
+        return measurement_chart(self)
+
     def _repr_html_(self) -> str:
         collapse = self.collapse_summary().html() if self.collapse else ""
         return self.summary().html(repr(self)) + self.weight_summary().html() + collapse

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from dynagram.report._charts import line_chart as line_chart
     from dynagram.report._charts import panels as panels
     from dynagram.report._charts import side_by_side as side_by_side
+    from dynagram.report._comparison_chart import scores_chart as scores_chart
     from dynagram.report._curve_charts import learning_curves_chart as learning_curves_chart
     from dynagram.report._export import save as save
     from dynagram.report._figures import flow as flow
     from dynagram.report._figures import phase_plane as phase_plane
     from dynagram.report._figures import theory_and_ensemble as theory_and_ensemble
+    from dynagram.report._forecast_chart import forecast_chart as forecast_chart
+    from dynagram.report._measurement_chart import measurement_chart as measurement_chart
     from dynagram.report._output_charts import outputs_chart as outputs_chart
     from dynagram.report._page import render as render
     from dynagram.report._phase import phase_figure as phase_figure
@@ -50,14 +53,17 @@ __all__ = [
     "coloured_points",
     "entries_chart",
     "flow",
+    "forecast_chart",
     "learning_curves_chart",
     "line_chart",
+    "measurement_chart",
     "outputs_chart",
     "panels",
     "phase_figure",
     "phase_plane",
     "render",
     "save",
+    "scores_chart",
     "side_by_side",
     "tensor_flow",
     "theory_and_ensemble",
@@ -88,6 +94,9 @@ __getattr__, __dir__ = load_on_demand(
         "panels": "_charts",
         "phase_figure": "_phase",
         "phase_plane": "_figures",
+        "forecast_chart": "_forecast_chart",
+        "measurement_chart": "_measurement_chart",
+        "scores_chart": "_comparison_chart",
         "render": "_page",
         "save": "_export",
         "tensor_flow": "_tensor_charts",

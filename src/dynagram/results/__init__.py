@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
+    from dynagram.results._citations import Citation as Citation
+    from dynagram.results._citations import citations as citations
     from dynagram.results._comparison import Agreement as Agreement
     from dynagram.results._comparison import Comparison as Comparison
     from dynagram.results._comparison import compare as compare
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LETTERS",
     "Agreement",
+    "Citation",
     "Comparison",
     "Estimate",
     "Letter",
@@ -29,6 +32,7 @@ __all__ = [
     "Outputs",
     "Regime",
     "Tensors",
+    "citations",
     "compare",
     "load",
 ]
@@ -37,6 +41,7 @@ __getattr__, __dir__ = load_on_demand(
     __name__,
     {
         "Agreement": "_comparison",
+        "Citation": "_citations",
         "Comparison": "_comparison",
         "Estimate": "_estimate",
         "LETTERS": "_letters",
@@ -45,6 +50,7 @@ __getattr__, __dir__ = load_on_demand(
         "Outputs": "_outputs",
         "Regime": "_regime",
         "Tensors": "_tensors",
+        "citations": "_citations",
         "compare": "_comparison",
         "load": "_load",
     },

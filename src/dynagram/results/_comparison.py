@@ -31,7 +31,7 @@ EXACT_AGREEMENT = 1e-9
 _ROUNDING = 1e-14
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """What `compare` found, entry by entry (`z`, `exact`) and in summary.
 
@@ -58,6 +58,24 @@ class Comparison:
         """Whether every |z| is at most `limit` and every entry without error bar agrees."""
         return self.max_abs_z <= limit
 
+    def plot(self) -> Any:
+        """How far apart the entries are, in errors, beside what chance gives."""
+        from dynagram.report._comparison_chart import scores_chart
+
+        return scores_chart({self.name or "entries": self.z[~self.exact]})
+
+    def __repr__(self) -> str:
+        return f"Comparison({self})"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            ("entries with an error bar", str(int(np.sum(~self.exact)))),
+            ("worst z", f"{self.worst_z:+.2f} at {self.worst_index}"),
+            ("within 3 errors", f"{100.0 * self.fraction_within_3:.4g} %"),
+            ("χ² per entry", f"{self.chi2_per_entry:.3g}"),
+        )
+        return Grid(("", ""), rows).html(self.name)
+
     def __str__(self) -> str:
         label = f"{self.name}: " if self.name else ""
         place = f" at {self.worst_index}" if self.worst_index else ""
@@ -80,7 +98,7 @@ def family_limit(limit: float, entries: int) -> float:
     holds for correlated entries too.
 
     >>> round(family_limit(4.0, 1), 6), round(family_limit(4.0, 8192), 2)
-    (4.0, 5.78)
+    (4.0, 5.77)
     """
     chance = float(erfc(limit / math.sqrt(2.0))) / max(entries, 1)
     return math.sqrt(2.0) * float(erfcinv(chance)) if chance > 0.0 else limit
@@ -111,7 +129,7 @@ class Row:
         return "next order" if float(np.max(np.abs(self.beyond))) <= allowed else "differ"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Agreement:
     """What `compare` found between two records, row by row, and what each order leaves out."""
 
@@ -153,6 +171,12 @@ class Agreement:
 
     def _repr_html_(self) -> str:
         return self.summary().html()
+
+    def plot(self) -> Any:
+        """How far apart the entries of every row are, in errors, beside what chance gives."""
+        from dynagram.report._comparison_chart import scores_chart
+
+        return scores_chart({row.label: row.result.z[~row.result.exact] for row in self.rows})
 
     def __repr__(self) -> str:
         worst = max((row.result.max_abs_z for row in self.rows), default=0.0)

@@ -19,11 +19,12 @@ from dynagram.errors import InvalidValueError, NonFiniteError
 
 # A standard error from B batches is itself uncertain by 1/√(2(B−1)): 6 % here.
 BATCHES = 128
+_MOST_SHOWN = 40  # entries in a notebook
 
 _Sums = tuple[np.ndarray, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
     """A measured array: its value, its standard error entry by entry, and the number of members.
 
@@ -52,6 +53,35 @@ class Estimate:
             return cls(mean, np.full_like(mean, np.nan), 1)
         spread = np.asarray(values.std(axis=0, ddof=1))
         return cls(mean, np.asarray(spread / np.sqrt(members)), members)
+
+    def __repr__(self) -> str:
+        members = f"{self.count} member{'' if self.count == 1 else 's'}"
+        if self.value.ndim == 0:
+            return f"Estimate({self:.4g}; {members})"
+        largest = float(np.max(self.standard_error, initial=0.0))
+        return f"Estimate(shape {self.value.shape}, errors up to {largest:.2g}; {members})"
+
+    def _repr_html_(self) -> str:
+        """The first entries with their errors, for notebooks."""
+        from dynagram.results._table import Grid, short
+
+        places = list(np.ndindex(self.value.shape))[:_MOST_SHOWN]
+        rows = tuple(
+            (str(place or "–"), short(float(self.value[place])),
+             short(float(self.standard_error[place]), 2))
+            for place in places
+        )  # fmt: skip
+        left = self.value.size - len(places)
+        notes = (f"and {left} more entries",) if left > 0 else ()
+        return Grid(("entry", "value", "standard error"), rows, notes).html(repr(self))
+
+    def plot(self) -> Any:
+        """The entries in order with bars of two standard errors, as an altair chart."""
+        from dynagram.report._charts import Axis, Line, line_chart
+
+        values, errors = self.value.ravel(), 2.0 * np.nan_to_num(self.standard_error.ravel())
+        points = {"estimate": Line(np.arange(values.size), values, errors)}
+        return line_chart({}, Axis("entry", format="d"), Axis("value"), points=points)
 
     def __format__(self, spec: str) -> str:
         if not spec:

@@ -26,6 +26,13 @@ class Regime:
     def __str__(self) -> str:
         return f"{self.verdict}: " + "; ".join(self.reasons)
 
+    def _repr_html_(self) -> str:
+        """The verdict with its reasons and numbers, for notebooks."""
+        from dynagram.results._table import Grid, short
+
+        rows = tuple((name, short(value)) for name, value in self.numbers.items())
+        return Grid(("number behind it", "value"), rows, self.reasons).html(self.verdict)
+
     def to_dict(self) -> dict[str, Any]:
         """Verdict, reasons and numbers."""
         return {"verdict": self.verdict, "reasons": list(self.reasons), "numbers": self.numbers}

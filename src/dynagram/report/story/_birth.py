@@ -13,6 +13,7 @@ from dynagram.networks import MLP
 from dynagram.observables import measure
 from dynagram.report._blocks import Figure, Finding, Heading, Section, Table, Text, Tile
 from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._export import Chart
 from dynagram.report._phase import phase_figure
 from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.story._stages import Effort
@@ -112,7 +113,7 @@ def _differences(predicted: Tensors, measured: Tensors) -> tuple[float, float, f
     return spread, 0.5 * spread * error / max(V, 1e-300), float(np.sqrt(predicted["V"][at] / n) / K)
 
 
-def _signal_chart(predicted: Tensors, measured: Tensors):
+def _signal_chart(predicted: Tensors, measured: Tensors) -> Chart:
     layers = list(predicted.layers["K"])
     names = [f"input {chr(ord('A') + i)}" for i in range(len(predicted.x))]
     metric, values, errors = predicted.metric, measured["K"], measured.error("K")

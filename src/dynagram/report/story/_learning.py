@@ -10,6 +10,7 @@ from dynagram.ensembles.engine._progress import Progress
 from dynagram.observables import Measurement
 from dynagram.report._blocks import Block, Figure, Finding, Heading, Section, Table, Tile
 from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._export import Chart
 from dynagram.report.story._models import Trained, trained_models
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
@@ -113,8 +114,10 @@ def _change(trained: Trained) -> tuple[np.ndarray, np.ndarray] | None:
     return relative.mean(axis=0), error / np.sqrt(len(relative))
 
 
-def _change_chart(trained: Trained, change, expected: float | None):
-    guides = {} if expected is None else {"size expected at order 1/n": expected}
+def _change_chart(
+    trained: Trained, change: tuple[np.ndarray, np.ndarray], expected: float
+) -> Chart:
+    guides = {"1/√n": expected}
     line = Line(trained.steps, change[0], 2.0 * change[1])
     x = Axis("step", scale="symlog", domain=(0, trained.steps[-1]))
     y = Axis("relative change of the kernel", zero=True, guides=guides)
@@ -130,7 +133,7 @@ def _linearity(side: Sequence[Measurement]) -> tuple[np.ndarray, np.ndarray]:
     return scores.mean(axis=0), error / np.sqrt(len(scores))
 
 
-def _linearity_chart(trained: Trained):
+def _linearity_chart(trained: Trained) -> Chart:
     after = trained.after[0]
     places = list(range(len(after.layers) + 1))
     nulls = [after.input_linearity.null.mean, *(x.linearity.null.mean for x in after.layers)]

@@ -25,6 +25,7 @@ from dynagram.report._blocks import (
     Tile,
 )
 from dynagram.report._charts import Axis, Line, line_chart
+from dynagram.report._export import Chart
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject, equal_rates, stable_rate
 from dynagram.report.story._words import KIND, applies, percent
@@ -177,7 +178,7 @@ def _trained(case: _Case, batch: Data, effort: Effort) -> tuple[Line, float | No
     return Line(moments, losses), step
 
 
-def _chart(curve: Line, faster: Line, answer: Forecast, layer: int):
+def _chart(curve: Line, faster: Line, answer: Forecast, layer: int) -> Chart:
     low, high = answer.interval or (np.nan, np.nan)
     guides = {"earliest": low, "latest": high}
     lines = {"as it starts": curve, f"layer {layer} doubled": faster}

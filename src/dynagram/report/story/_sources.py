@@ -12,7 +12,8 @@ _PAPERS = (
      "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165",
      "K (4.118), V (4.119), G1 (4.115); training (∞.160)-(∞.165); advice (5.55), (9.28), (11.62)"),
     ("Gram matrices, virtual covariance, target linearity",
-     "Cha, Beaglehole, Radhakrishnan, Lee, arXiv:2605.06258",
+     "Cha, Beaglehole, Radhakrishnan, Lee, The Weight Gram Matrix Captures Sequential Feature "
+     "Linearization in Deep Networks, arXiv:2605.06258",
      "docs/theory/weight-gram.md"),
     ("Plateaus and escape times",
      "Rawal, DeWeese, A Theory of Saddle Escape in Deep Nonlinear Networks, arXiv:2605.01288",

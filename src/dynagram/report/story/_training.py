@@ -12,6 +12,7 @@ from dynagram.errors import DynagramError, InvalidValueError
 from dynagram.report._blocks import Block, Figure, Finding, Heading, Picture, Section, Table, Tile
 from dynagram.report._charts import Axis, Line, line_chart
 from dynagram.report._curve_charts import learning_curves_chart
+from dynagram.report._export import Chart
 from dynagram.report._pictures import grey_picture, square_side
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
@@ -165,7 +166,7 @@ def _side(subject: Subject) -> int | None:
     return square_side(subject.network.input_size)
 
 
-def _against(predicted: Outputs, measured: Outputs):
+def _against(predicted: Outputs, measured: Outputs) -> Chart:
     across, up = predicted.mean.ravel(), measured.mean.ravel()
     points = {
         f"order {predicted.order}": Line(across, up, 2.0 * _error(measured).ravel()),

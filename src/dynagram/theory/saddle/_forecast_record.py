@@ -144,6 +144,12 @@ class Forecast:
         """A rich table of the layers."""
         return self.summary().rich()
 
+    def plot(self) -> Any:
+        """The steps until escape, as it is and with each layer rescaled (extra `report`)."""
+        from dynagram.report._forecast_chart import forecast_chart
+
+        return forecast_chart(self)
+
     def _repr_html_(self) -> str:
         return self.summary().html(repr(self))
 
