@@ -16,7 +16,8 @@ _HEAD = (
     "# Reproductions\n\n"
     "What the experiments of the literature gave, claim by claim, at the size that fits a CPU. "
     "This page is written by `dynagram reproduce --all`, which goes on where it was stopped; a "
-    "claim that fails is printed as it is.\n"
+    "claim that fails is printed as it is. Minutes are those of the last go, less where finished "
+    "parts were there already.\n"
 )
 
 
@@ -67,7 +68,6 @@ def page(answers: Mapping[str, Mapping[str, Any] | None]) -> str:
             continue
         passed = sum(claim["passed"] for claim in answer["statements"])
         counted = f"{passed} of {len(answer['statements'])}"
-        # Not every finished part took its time in the last run: of a continued one it is less.
         rows.append(f"| [{name}](#{name}) | {counted} | {answer['minutes']:.1f} |")
     parts.append("\n".join(rows) + "\n")
     for name, answer in done.items():
