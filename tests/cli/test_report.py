@@ -113,7 +113,7 @@ def test_the_whole_page(run, problem, tmp_path):
     for piece in (
         "Your network at birth", "What training will do", "What is learned", "Plateaus",
         "Inside one network", "Advice for this network", "What it rests on",
-        "Expected", "Measured", "Does the theory apply here?", "torch.nn.init", " ± ",
+        "Expected", "Measured", "Does the theory apply here?", "import torch", " ± ",
     ):  # fmt: skip
         assert piece in page, piece
     assert page.count('class="tile ') == 5

@@ -112,7 +112,7 @@ class Measurement:
 
     def summary(self) -> Grid:
         """With the data: tangent kernel, features after the layer, Gram of the layer."""
-        rows = [("input", "", "", *_score(self.input_linearity), "", "", "")]
+        rows: list[tuple[str, ...]] = [("input", "", "", *_score(self.input_linearity), "", "", "")]
         for layer in self.layers:
             push = ("–", "–", "–") if layer.alignment is None else _cosine(layer.alignment)
             shape = f"{layer.shape[0]}×{layer.shape[1]}"
