@@ -71,9 +71,7 @@ def examine_bugs(beginning: str) -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="networks of every healthy kind")
-    parser.add_argument(
-        "--again", help="repeat those whose names begin so, keep others"
-    )
+    parser.add_argument("--again", help="repeat those whose names begin so, keep others")
     parser.add_argument("--output", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     bugs = examine_bugs(chosen.again or "")
