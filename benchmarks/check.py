@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,47 +26,51 @@ from dynagram.live import check
 RESULTS = Path(__file__).parent / "results" / "check.json"
 
 
-def examine_healthy(seeds: int, beginning: str) -> dict[str, dict[str, Any]]:
-    """Every kind of healthy network `seeds` times."""
-    made = {}
-    for name, make in HEALTHY.items():
-        if not name.startswith(beginning):
-            continue
-        outside = checks = 0
-        wrong, start = [], time.perf_counter()
-        for seed in range(seeds):
-            torch.manual_seed(FIRST_SEED + seed)
-            model, x, options = make()
-            result = check(model, x, seed=FIRST_SEED + seed, **options)
-            checks += len(result.checked)
-            outside += sum(not reading.is_inside for reading in result.checked)
-            if not result.is_fine:
-                wrong.append({"seed": seed, "said": [c.message for c in result.causes]})
-        made[name] = {
-            "networks": seeds, "checks": checks, "outside": outside, "wrong": wrong,
-            "seconds": round(time.perf_counter() - start, 1),
-        }  # fmt: skip
-        print(f"{name:44} {outside:4} of {checks:5} outside, {len(wrong)} called wrong", flush=True)
-    return made
+def examine_healthy(seeds: int, name: str) -> dict[str, Any]:
+    """One kind of healthy network `seeds` times."""
+    outside = checks = 0
+    wrong, start = [], time.perf_counter()
+    for seed in range(seeds):
+        torch.manual_seed(FIRST_SEED + seed)
+        model, x, options = HEALTHY[name]()
+        result = check(model, x, seed=FIRST_SEED + seed, **options)
+        checks += len(result.checked)
+        outside += sum(not reading.is_inside for reading in result.checked)
+        if not result.is_fine:
+            wrong.append({"seed": seed, "said": [c.message for c in result.causes]})
+    print(f"{name:44} {outside:4} of {checks:5} outside, {len(wrong)} called wrong", flush=True)
+    return {
+        "networks": seeds, "checks": checks, "outside": outside, "wrong": wrong,
+        "seconds": round(time.perf_counter() - start, 1),
+    }  # fmt: skip
 
 
-def examine_bugs(beginning: str) -> dict[str, dict[str, Any]]:
-    """Every planted bug once."""
-    made = {}
-    for name, (make, meant) in BUGS.items():
-        if not name.startswith(beginning):
-            continue
-        torch.manual_seed(FIRST_SEED)
-        model, x, options = make()
-        result = check(model, x, **options)
-        named = any(meant in cause.name for cause in result.causes)
-        made[name] = {
-            "found": not result.is_fine, "named": named, "meant": meant,
-            "said": [cause.message for cause in result.causes],
-        }  # fmt: skip
-        print(f"{name:52} {'named' if named else 'FOUND' if not result.is_fine else 'MISSED'}",
-              flush=True)  # fmt: skip
-    return made
+def examine_bug(name: str) -> dict[str, Any]:
+    """One planted bug."""
+    make, meant = BUGS[name]
+    torch.manual_seed(FIRST_SEED)
+    model, x, options = make()
+    result = check(model, x, **options)
+    named = any(meant in cause.name for cause in result.causes)
+    word = "named" if named else "MISSED" if result.is_fine else "found under another name"
+    print(f"{name:56} {word}", flush=True)
+    return {
+        "found": not result.is_fine, "named": named, "meant": meant,
+        "said": [cause.message for cause in result.causes],
+    }  # fmt: skip
+
+
+def summarise(bugs: dict[str, Any], healthy: dict[str, Any]) -> dict[str, Any]:
+    """The numbers that matter."""
+    checks, outside = (sum(kind[key] for kind in healthy.values()) for key in ("checks", "outside"))
+    return {
+        "networks": sum(kind["networks"] for kind in healthy.values()),
+        "checks": checks, "share_outside": round(outside / max(checks, 1), 4),
+        "called_wrong": sum(len(kind["wrong"]) for kind in healthy.values()),
+        "bugs": len(bugs), "bugs_found": sum(bug["found"] for bug in bugs.values()),
+        "bugs_named": sum(bug["named"] for bug in bugs.values()),
+        "version": dynagram.__version__, "torch": torch.__version__,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -74,23 +79,21 @@ def main() -> None:
     parser.add_argument("--again", help="repeat those whose names begin so, keep others")
     parser.add_argument("--output", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    bugs = examine_bugs(chosen.again or "")
-    healthy = examine_healthy(chosen.seeds, chosen.again or "")
-    if chosen.again:
+    beginning, known = chosen.again or "", {"bugs": {}, "healthy": {}}
+    if chosen.again and chosen.output.exists():
         known = json.loads(chosen.output.read_text(encoding="utf-8"))
-        bugs, healthy = known["bugs"] | bugs, known["healthy"] | healthy
-    checks, outside = (sum(kind[key] for kind in healthy.values()) for key in ("checks", "outside"))
-    summary = {
-        "networks": sum(kind["networks"] for kind in healthy.values()),
-        "checks": checks, "share_outside": round(outside / checks, 4),
-        "called_wrong": sum(len(kind["wrong"]) for kind in healthy.values()),
-        "bugs": len(bugs), "bugs_found": sum(bug["found"] for bug in bugs.values()),
-        "bugs_named": sum(bug["named"] for bug in bugs.values()),
-        "version": dynagram.__version__, "torch": torch.__version__,
-    }  # fmt: skip
-    print(json.dumps(summary, indent=1))
-    text = json.dumps({"summary": summary, "healthy": healthy, "bugs": bugs}, indent=1)
-    chosen.output.write_text(text + "\n", encoding="utf-8")
+    parts = (
+        *(("bugs", name, examine_bug) for name in BUGS),
+        *(("healthy", name, partial(examine_healthy, chosen.seeds)) for name in HEALTHY),
+    )
+    for part, name, examine in parts:
+        if name.startswith(beginning):
+            known[part][name] = examine(name)
+            summary = summarise(known["bugs"], known["healthy"])
+            text = json.dumps({"summary": summary, **{p: known[p] for p in ("healthy", "bugs")}},
+                              indent=1)  # fmt: skip
+            chosen.output.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(summarise(known["bugs"], known["healthy"]), indent=1))
 
 
 if __name__ == "__main__":

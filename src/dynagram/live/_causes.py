@@ -88,6 +88,11 @@ def explain_weights(
     for reading in off:
         groups.setdefault(_name(reading, declared), []).append(reading)
     weights = [r for r in readings if r.matrix.is_weight]
+    ratios = [r.ratio for r in off]
+    if len(off) == len(weights) > 1 and max(ratios) < 1.3 * min(ratios):
+        # One factor in all: a fan that happens to be that factor explains one of them only.
+        others = [name for name in groups if name != "wrong fan"] or list(groups)
+        groups = {max(others, key=lambda name: len(groups[name])): off}
     for name, members in groups.items():
         everywhere = len(members) == len(weights) > 1
         causes.append(_cause(name, members, _WORDS[name], everywhere=everywhere))
