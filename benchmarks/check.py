@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from check_models import BUGS, FIRST_SEED, HEALTHY
@@ -24,10 +25,12 @@ from dynagram.live import check
 RESULTS = Path(__file__).parent / "results" / "check.json"
 
 
-def examine_healthy(seeds: int) -> dict[str, dict[str, object]]:
+def examine_healthy(seeds: int, beginning: str) -> dict[str, dict[str, Any]]:
     """Every kind of healthy network `seeds` times."""
     made = {}
     for name, make in HEALTHY.items():
+        if not name.startswith(beginning):
+            continue
         outside = checks = 0
         wrong, start = [], time.perf_counter()
         for seed in range(seeds):
@@ -46,10 +49,12 @@ def examine_healthy(seeds: int) -> dict[str, dict[str, object]]:
     return made
 
 
-def examine_bugs() -> dict[str, dict[str, object]]:
+def examine_bugs(beginning: str) -> dict[str, dict[str, Any]]:
     """Every planted bug once."""
     made = {}
     for name, (make, meant) in BUGS.items():
+        if not name.startswith(beginning):
+            continue
         torch.manual_seed(FIRST_SEED)
         model, x, options = make()
         result = check(model, x, **options)
@@ -66,17 +71,21 @@ def examine_bugs() -> dict[str, dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="networks of every healthy kind")
+    parser.add_argument("--again", help="repeat those whose names begin so, keep others")
     parser.add_argument("--output", type=Path, default=RESULTS)
     chosen = parser.parse_args()
-    bugs, healthy = examine_bugs(), examine_healthy(chosen.seeds)
-    checks = sum(int(kind["checks"]) for kind in healthy.values())  # pyright: ignore
-    outside = sum(int(kind["outside"]) for kind in healthy.values())  # pyright: ignore
+    bugs = examine_bugs(chosen.again or "")
+    healthy = examine_healthy(chosen.seeds, chosen.again or "")
+    if chosen.again:
+        known = json.loads(chosen.output.read_text(encoding="utf-8"))
+        bugs, healthy = known["bugs"] | bugs, known["healthy"] | healthy
+    checks, outside = (sum(kind[key] for kind in healthy.values()) for key in ("checks", "outside"))
     summary = {
-        "networks": sum(int(kind["networks"]) for kind in healthy.values()),  # pyright: ignore
+        "networks": sum(kind["networks"] for kind in healthy.values()),
         "checks": checks, "share_outside": round(outside / checks, 4),
-        "called_wrong": sum(len(kind["wrong"]) for kind in healthy.values()),  # pyright: ignore
-        "bugs": len(bugs), "bugs_found": sum(bool(bug["found"]) for bug in bugs.values()),
-        "bugs_named": sum(bool(bug["named"]) for bug in bugs.values()),
+        "called_wrong": sum(len(kind["wrong"]) for kind in healthy.values()),
+        "bugs": len(bugs), "bugs_found": sum(bug["found"] for bug in bugs.values()),
+        "bugs_named": sum(bug["named"] for bug in bugs.values()),
         "version": dynagram.__version__, "torch": torch.__version__,
     }  # fmt: skip
     print(json.dumps(summary, indent=1))

@@ -21,6 +21,7 @@ from dynagram.cli import app
 ROOT = Path(__file__).parents[1]
 # Scripts of more than ten seconds; what shows them is marked slow.
 LONG_SCRIPTS = {
+    "examples/check_my_model.py",
     "examples/errata_saddle.py",
     "examples/gpt2_at_birth.py",
     "examples/tangent_kernels.py",

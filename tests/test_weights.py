@@ -201,3 +201,18 @@ def test_refused_files(tmp_path):
         (tmp_path / name).write_bytes(b"nonsense, and quite a few bytes of it")
         with pytest.raises(InvalidValueError, match="not a"):
             load_weights(tmp_path / name, "relu")
+
+
+def test_a_file_that_may_be_residual_is_refused():
+    square = {f"W{i}": np.ones((4, 4)) for i in range(3)} | {"W3": np.ones((1, 4))}
+    with pytest.raises(InvalidValueError, match="W1 has equal widths.*Model.of"):
+        assemble_model(square, "relu")
+    assert assemble_model(square, "relu", skip=1.0).network.skip == (1.0, 1.0)
+    rows = {f"{2 * i}.weight": np.ones((4, 4)) for i in range(4)}  # torch.nn.Sequential
+    assert assemble_model(rows, "relu").network.skip == (0.0, 0.0)
+    blocks = {f"{i}.weight": np.ones((4, 4)) for i in range(4)}  # nothing in between
+    with pytest.raises(InvalidValueError, match="skip = None"):
+        assemble_model(blocks, "relu")
+    heads = {f"h.{name}_proj.weight": np.ones((4, 4)) for name in "qkvo"}
+    with pytest.raises(InvalidValueError, match="of attention"):
+        assemble_model(heads, "relu", skip=0.0)

@@ -71,9 +71,13 @@ class WeightReading:
 
 
 def explain_weights(
-    readings: Sequence[WeightReading], branches: int, threshold: float
+    readings: Sequence[WeightReading], branches: int, threshold: float, *, declared: bool
 ) -> list[Cause]:
-    """The causes of all weights outside, those with one cause together."""
+    """The causes of all weights outside, those with one cause together.
+
+    Where nothing is declared a matrix stands against others of its role: a gain or a fan that is
+    wrong would be wrong in all of them.
+    """
     off = [r for r in readings if abs(r.z) > threshold and abs(r.ratio - 1.0) > TOLERANCE]
     causes: list[Cause] = []
     off = _take(off, causes, _depth_scaling(off, readings, branches))
@@ -82,8 +86,13 @@ def explain_weights(
         causes.append(_cause("biases", biases, "biases are drawn otherwise than expected"))
     groups: dict[str, list[WeightReading]] = {}
     for reading in off:
-        groups.setdefault(_name(reading), []).append(reading)
+        groups.setdefault(_name(reading, declared), []).append(reading)
     weights = [r for r in readings if r.matrix.is_weight]
+    ratios = [r.ratio for r in off]
+    if len(off) == len(weights) > 1 and max(ratios) < 1.3 * min(ratios):
+        # One factor in all: a fan that happens to be that factor explains one of them only.
+        others = [name for name in groups if name != "wrong fan"] or list(groups)
+        groups = {max(others, key=lambda name: len(groups[name])): off}
     for name, members in groups.items():
         everywhere = len(members) == len(weights) > 1
         causes.append(_cause(name, members, _WORDS[name], everywhere=everywhere))
@@ -105,7 +114,7 @@ _WORDS = {
 }
 
 
-def _name(reading: WeightReading) -> str:
+def _name(reading: WeightReading, declared: bool) -> str:
     matrix, measured, ratio = reading.matrix, reading.measured, reading.ratio
     slack = max(_NEAR, 4.0 * reading.error)
 
@@ -115,9 +124,9 @@ def _name(reading: WeightReading) -> str:
     C, meant = measured * matrix.fan_in, matrix.variance * matrix.fan_in
     if measured == 0.0:
         return "weights are zero"
-    if matrix.fan_in > 1:
-        if is_near(3.0 * C):
-            return "never initialised"
+    if matrix.fan_in > 1 and is_near(3.0 * C):
+        return "never initialised"
+    if matrix.fan_in > 1 and declared:
         if is_near(C) and meant > 1.0 + 2 * slack:
             return "gain missing"
         if meant > 1.0 + 2 * slack and is_near(C / meant**2):

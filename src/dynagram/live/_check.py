@@ -159,8 +159,8 @@ def _with_theory(
     checks = [r for r in listed if r.z is not None]
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
-    causes = [*causes, *find_copies(read.weights),
-              *explain_weights(readings, branches, threshold)]  # fmt: skip
+    causes = [*causes, *find_copies(read.weights)]
+    causes += explain_weights(readings, branches, threshold, declared=expected is not None)
     causes += find_drift(own, birth, expected is not None, notes)
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)

@@ -138,7 +138,7 @@ def pooled_network(
                  for size, m in zip(sizes, members, strict=True)]  # fmt: skip
         if np.mean(close) > 2.0 / 3.0:
             common[role] = float(np.mean(sizes[np.array(close)]))
-            counts |= {m.place: sum(close) for m in members if m.is_weight}
+            counts |= {m.place: int(np.sum(close)) for m in members if m.is_weight}
 
     def variance(matrix: Matrix) -> float:
         if matrix.role in common and matrix.key != "b":

@@ -164,7 +164,7 @@ def torch_layers(module: nn.Module, x: Any) -> TorchLayers:
             handle.remove()
     unused = tuple(n for n, slope in zip(learning, slopes, strict=True) if slope is None)
     called = {id(part): sum(1 for other in order if other is part) for part in order}
-    by_owner = _by_owner(module, called)
+    by_owner = _by_owner(module, called, unused)
     first = list({id(part): part for part in order}.values())
     listed = tuple(
         TorchLayer(names[id(p)], kind_of(p), p, tuple(by_owner[id(p)]), called[id(p)])
@@ -198,17 +198,25 @@ def shared_parameters(module: nn.Module) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
 
-def _by_owner(module: nn.Module, called: dict[int, int]) -> dict[int, list[str]]:
+def _by_owner(
+    module: nn.Module, called: dict[int, int], unused: tuple[str, ...]
+) -> dict[int, list[str]]:
     """Parameters by the module that computes with them: the owner, or what holds it, if called.
 
-    The output projection of `torch.nn.MultiheadAttention` is a module that is never called.
+    The output projection of `torch.nn.MultiheadAttention` is a module that is never called. A
+    parameter under several names has the first of them wherever it is used.
     """
     parts = dict(module.named_modules(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in module.named_parameters()}
     owners: dict[int, list[str]] = {}
-    for name, _ in module.named_parameters():
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if first[id(parameter)] in unused:
+            continue
         path = name.split(".")[:-1]
         prefixes = itertools.accumulate(["", *path], lambda a, b: f"{a}.{b}" if a else b)
         holders = [parts[prefix] for prefix in prefixes if prefix in parts]
         holder = next((part for part in reversed(holders) if id(part) in called), module)
-        owners.setdefault(id(holder), []).append(name)
+        listed = owners.setdefault(id(holder), [])
+        if first[id(parameter)] not in listed:
+            listed.append(first[id(parameter)])
     return owners

@@ -149,7 +149,8 @@ class Attention(Block):
             q = q * jax.lax.rsqrt(jnp.mean(q**2, axis=-1, keepdims=True))
         angles = self.angles(positions)
         if angles is not None:
-            cos, sin = (jnp.asarray(f(angles), q.dtype)[:, None, :] for f in (np.cos, np.sin))
+            shape = (*[1] * (q.ndim - 3), positions, 1, angles.shape[1])
+            cos, sin = (jnp.asarray(f(angles), q.dtype).reshape(shape) for f in (np.cos, np.sin))
             first, second = jnp.split(q, 2, axis=-1)
             q = jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
         return q

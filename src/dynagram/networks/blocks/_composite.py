@@ -210,5 +210,5 @@ class Embedding(Block):
     def apply(self, params: Any, x: Signal, shape: Shape) -> Signal:
         """The vectors of the tokens and of their positions, added."""
         tokens = jnp.asarray(x[..., 0], jnp.int32)
-        vectors = params["token"][tokens]
+        vectors = jnp.asarray(params["token"])[tokens]
         return vectors + params["position"][None] if self.has_positions else vectors
