@@ -67,10 +67,20 @@ def train(watched, make, optimizer_class, backend=None, **options):
     return [*model.state_dict().values(), *losses, *moments, *gradients, *noise], modes
 
 
-@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+SGD = (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9})
+ADAMW = (torch.optim.AdamW, {"lr": 1e-2})
+
+
 @pytest.mark.parametrize(
-    ("optimizer", "options"),
-    [(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}), (torch.optim.AdamW, {"lr": 1e-2})],
+    ("optimizer", "options", "backend"),
+    [
+        (*SGD, None),
+        (*ADAMW, "aot_eager"),
+        pytest.param(*ADAMW, None, marks=pytest.mark.slow),
+        pytest.param(*SGD, "eager", marks=pytest.mark.slow),
+        pytest.param(*ADAMW, "eager", marks=pytest.mark.slow),
+        pytest.param(*SGD, "aot_eager", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_training_is_the_same_to_the_bit(optimizer, options, backend):
