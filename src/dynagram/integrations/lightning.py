@@ -19,7 +19,7 @@ from dynagram.watch import Watcher
 from dynagram.watch import watch as begin_watch
 
 
-class WatchCallback(Callback):
+class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Watches the module of a `Trainer`: `Trainer(callbacks=[WatchCallback(probe)])`.
 
     The records go to `run`, `sinks`, and with `log=True` to the trainer's own logger. Only the
@@ -55,7 +55,8 @@ class WatchCallback(Callback):
         if self._log and trainer.logger is not None:
             sinks.append(Tracker(_Logger(trainer.logger.log_metrics)))
         model = pl_module.get_submodule(self._module)
-        options = {"step": trainer.global_step or None} | self._options | {"sinks": sinks}
+        options: dict[str, Any] = {"step": trainer.global_step or None, **self._options}
+        options["sinks"] = sinks
         self.watcher = begin_watch(model, self._probe, self._every, **options)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -39,7 +39,7 @@ class WatchCallback(TrainerCallback):
         del args, control
         if not state.is_world_process_zero:
             return
-        options = {"step": state.global_step or None} | self._options
+        options: dict[str, Any] = {"step": state.global_step or None, **self._options}
         self.watcher = begin_watch(kwargs["model"], dict(self._probe), self._every, **options)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

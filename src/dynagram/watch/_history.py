@@ -204,7 +204,7 @@ def _told(
                 ends = [float(event[name]) if event[name] is not None else np.inf
                         for name in ("low", "high")]  # fmt: skip
                 alarm = event["alarm"] and (float(event["alarm"][0]), float(event["alarm"][1]))
-                bands[key] = Band(event["expected"], *ends, event["origin"], alarm)
+                bands[key] = Band(event["expected"], ends[0], ends[1], event["origin"], alarm)
             elif kind == "alert":
                 alerts.append(Alert(**event))
             elif kind == "failure":
