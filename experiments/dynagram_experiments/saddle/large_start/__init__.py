@@ -25,7 +25,9 @@ from dynagram.theory.saddle import (
     next_to_leading_escape_time,
     reduced_escape_times,
 )
-from dynagram.theory.saddle._surrogate import LinearTask, surrogate_escape
+from dynagram.theory.saddle._chain import Chain
+from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._tasks import LinearTask
 from dynagram_experiments import Experiment, Result, Settings, Statement
 from dynagram_experiments._parts import Part, Table, finish_parts
 from dynagram_experiments._records import draw_if_possible
@@ -129,7 +131,7 @@ def _surrogate_time(x: np.ndarray, y: np.ndarray, weights: list[np.ndarray]) -> 
     task = LinearTask.of(x, y)
     product = np.linalg.multi_dot(weights[::-1])
     level = 0.5 * task.loss(product)
-    return surrogate_escape(task, weights, gain=1.0, levels=[level]).times[0]
+    return surrogate_escape(task, Chain.linear(weights), [level]).times[0]
 
 
 def _kernel_time(model: Model, x: np.ndarray, residual: np.ndarray) -> float:
