@@ -1,8 +1,11 @@
 """Strict numerics for every test: float64, no silent broadcasting of ranks, fixed keys."""
 
+import os
+
 import jax
 import pytest
 
+os.environ.setdefault("KERAS_BACKEND", "jax")  # keras asks for TensorFlow otherwise
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -54,7 +54,7 @@ def test_training_is_told_by_options(files):
     def escape(*options):
         result = invoke(
             "forecast", files / "net.npz", "--data", files / "batch.npz", "--activation", "tanh",
-            "--lr", 0.05, "--json", *options,
+            "--lr", 0.05, "--skip", 0, "--json", *options,
         )  # fmt: skip
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
@@ -91,7 +91,7 @@ def test_classes_on_a_cross_entropy(files):
     np.savez(files / "labels.npz", x=x, y=np.argmax(x[:, :3], axis=1))
     result = invoke(
         "forecast", files / "classes.npz", "--data", files / "labels.npz", "--activation", "tanh",
-        "--lr", 0.1, "--loss", "cross-entropy",
+        "--lr", 0.1, "--loss", "cross-entropy", "--skip", 0,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())

@@ -153,8 +153,8 @@ def architecture_of(
     **Returns:** `Architecture`.
 
     >>> module = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
-    >>> architecture_of(module, np.ones((3, 4)))
-    Architecture((4, 16, 2), 'tanh')
+    >>> architecture_of(module, np.ones((3, 4))).widths
+    (4, 16, 2)
     """
     first = next(model.parameters())
     inputs = torch.as_tensor(x[:32]).to(first.device, first.dtype)

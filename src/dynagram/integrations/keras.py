@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 from dynagram.errors import DynagramError, InvalidValueError
@@ -9,6 +10,9 @@ from dynagram.errors import DynagramError, InvalidValueError
 try:
     import keras
 except ModuleNotFoundError as error:  # pragma: no cover
+    if importlib.util.find_spec("keras") is not None:
+        message = f"keras finds no {error.name}: set KERAS_BACKEND=jax before it is imported"
+        raise DynagramError(message) from error
     raise DynagramError("keras is not installed: run  pip install keras") from error
 
 from dynagram.watch import Watcher

@@ -69,6 +69,7 @@ def measure_curvature(
     few per cent if two eigenvalues nearly meet. Cost: about 45 times that of a gradient.
 
     >>> from dynagram.networks import MLP
+    >>> from dynagram.observables._linearisation import linearise
     >>> x = np.array([[1.0, 0.0], [0.0, 2.0]])
     >>> here = linearise(MLP([2, 1], "linear", C_b=0.0, C_W=1.0).init(0), x)
     >>> J = np.column_stack([np.ones(2), x])    # of the bias and of the two weights

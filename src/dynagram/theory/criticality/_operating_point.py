@@ -69,7 +69,7 @@ def operating_point(
     (0.728, 4.0)
     >>> point = operating_point("tanh", 4)      # shallow: tanh may be as curved as it is at K = 3
     >>> point.mean, point.variance, round(point.amplification, 4)
-    (0.0, 3.0, 1.4448)
+    (0.0, 3.0, 1.4862)
     """
     sigma = checked_activation(activation)
     if not isinstance(depth, int | np.integer) or depth < 2:
