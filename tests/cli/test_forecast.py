@@ -76,7 +76,7 @@ def test_training_is_told_by_options(files):
     ):
         result = invoke(
             "forecast", files / "net.npz", "--data", files / "batch.npz", "--activation", "tanh",
-            "--lr", 0.05, *options,
+            "--lr", 0.05, "--skip", 0, *options,
         )  # fmt: skip
         assert result.exit_code == 2
         assert words in " ".join(result.stderr.split())

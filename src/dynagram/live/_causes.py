@@ -152,7 +152,7 @@ def _depth_scaling(
     ends = [r for r in readings if r.matrix.is_branch_end and r.matrix.is_weight]
     root = f"√{branches} = {branches**0.5:.3g}"
 
-    def near(r: WeightReading, factor: float) -> bool:
+    def near(r: WeightReading, factor: float | int) -> bool:
         return abs(r.ratio / factor - 1.0) < max(0.15, 4.0 * r.error)
 
     large = [r for r in off if r in ends and near(r, branches)]
