@@ -316,6 +316,7 @@ def test_declared_kinks_are_not_searched_for():
     assert analyse(lambda z: jnp.abs(z - 1.0), "v", kinks=kinks).kinks == kinks
 
 
+@pytest.mark.slow
 def test_parity_homogeneity_and_growth_of_callables():
     assert activation(lambda z: z / (1 + z * z)).parity == "odd"
     assert activation(lambda z: jnp.exp(-z * z)).parity == "even"

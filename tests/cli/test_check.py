@@ -41,6 +41,7 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("my_check_model", None)
 
 
+@pytest.mark.slow
 def test_a_healthy_function_passes_and_a_weak_one_does_not(run, module):
     np.save(module / "x.npy", np.random.default_rng(0).normal(size=(32, 8)))
     good = run("check", "my_check_model:make", "--data", "x.npy", "--expected", "kaiming")

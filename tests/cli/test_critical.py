@@ -116,6 +116,7 @@ def test_own_activation_from_the_current_directory(answer, tmp_path, monkeypatch
     assert data["C_W"] == pytest.approx(1 / 1.1**2, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_line_of_critical_points(run, answer, tmp_path, monkeypatch):
     (tmp_path / "my_module_of_lines.py").write_text(
         "import jax.numpy as jnp\n\ndef late(z):\n    return jnp.maximum(z - 0.3, 0.0)\n"

@@ -10,6 +10,7 @@ from dynagram.observables._likely_activation import likely_activation
 from dynagram.results._comparison import family_limit
 
 
+@pytest.mark.slow
 def test_eight_random_inputs_agree_and_a_wrong_network_does_not():
     """4096 entries of V per layer: one limit for each of them would call chance a difference."""
     x = np.random.default_rng(3).normal(size=(8, 3))

@@ -76,6 +76,7 @@ def test_deep_linear_with_several_and_dependent_inputs(sampler):
     assert np.all(found.error("V")[0] == 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(("activation", "slopes"), [("linear", (1.0, 1.0)), ("relu", (1.0, 0.0))])
 def test_one_input_piecewise_linear_with_third_cumulants(sampler, activation, slopes):
@@ -118,6 +119,7 @@ def test_second_layer_of_two_inputs_with_biases(sampler):
     assert_agreement(full[None], layers(found.estimate("V"), 1), power=0.02)
 
 
+@pytest.mark.slow
 def test_the_samplers_agree_on_all_layers_and_tensors():
     network = MLP((3, 7, 11, 5, 2), "tanh", C_b=[0.1, 0.2, 0.0, 0.3], C_W=[1.2, 2.5, 1.5, 1.8])
     x = np.random.default_rng(0).normal(size=(3, 3))
@@ -131,6 +133,7 @@ def test_the_samplers_agree_on_all_layers_and_tensors():
         assert np.array_equal(exact.value[0], measured.value[0])
 
 
+@pytest.mark.slow
 def test_correction_to_the_kernel_of_one_input():
     """Width 12, tanh: n(G − K) = G1 + G2/n and n Var = V + V1/n of layer 4, at K^(1) = 1."""
     network = MLP((1, 12, 12, 12, 1), "tanh", C_b=0.0, C_W=1.0)

@@ -199,6 +199,7 @@ def interrupted_after(chunks):
     return stop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_stored_run_is_continued_and_opened_to_the_same_bits(tmp_path, pairs):
     data = Data(X, Y, X[:2] + 0.5)
@@ -245,6 +246,7 @@ def test_until_a_precision_is_reached():
 # --- to the end ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", [GradientDescent(0.2), GradientFlow(), Optax("momentum", 0.05)]
 )

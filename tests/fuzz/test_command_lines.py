@@ -165,6 +165,7 @@ def fuzz(examples):
     return codes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("desk")
 def test_some_command_lines():
     fuzz(40)

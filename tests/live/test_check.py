@@ -1,5 +1,6 @@
 """`check`: healthy models pass, planted bugs are named; bands, recipes, schemes and refusals."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -126,8 +127,14 @@ def test_a_planted_bug_is_named(name):
     assert any(name in cause.name for cause in result.causes), result.causes
 
 
+# A few of every kind; DYNAGRAM_CHECK=all for all of them, as benchmarks/check.py does.
+EVERY = 1 if os.environ.get("DYNAGRAM_CHECK") == "all" else 6
+NAMED = ("gpt: depth scaling never applied, no name matches",
+         "llama: up_proj scaled in place of down_proj")  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", models.BUGS)
+@pytest.mark.parametrize("name", dict.fromkeys([*NAMED, *list(models.BUGS)[::EVERY]]))
 def test_every_planted_bug_is_named(name):
     torch.manual_seed(2)
     make, meant = models.BUGS[name]
@@ -149,6 +156,7 @@ def left(kind, seeds):
     return checks, outside
 
 
+@pytest.mark.slow
 def test_healthy_networks_leave_their_bands_as_often_as_they_should():
     checks, outside = left("mlp 64×3 relu, kaiming", 20)
     assert checks == 280
@@ -157,7 +165,7 @@ def test_healthy_networks_leave_their_bands_as_often_as_they_should():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", models.HEALTHY)
+@pytest.mark.parametrize("kind", list(models.HEALTHY)[::EVERY])
 def test_no_healthy_network_is_called_wrong(kind):
     checks, outside = left(kind, 4)
     assert outside / checks < 0.25

@@ -218,6 +218,7 @@ def test_wrong_models_and_batches_are_one_line():
 # --- JAX --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_networks_of_ours_are_read_back():
     mlp = MLP([6, 16, 16, 2], "relu", C_b=0.1, C_W=2.0).init(seed=1)
     again = Model.of(mlp, X)

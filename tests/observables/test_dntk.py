@@ -221,6 +221,7 @@ def test_linear_network_with_one_hidden_layer(getkey):
     assert np.max(np.abs(found.first)) == 0.0
 
 
+@pytest.mark.slow
 def test_training_steps(getkey):
     """(∞.4), (∞.6), (∞.9), hence (11.9), (11.10): what is left has the next power of η."""
     net = network("tanh", SHARED)

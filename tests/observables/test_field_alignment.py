@@ -41,6 +41,7 @@ def test_values_by_definition():
     np.testing.assert_allclose(rayleigh_quotient(K, y).value, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_random_residuals_give_the_null():
     rng = np.random.default_rng(0)
     draws = rng.standard_normal((400, M))

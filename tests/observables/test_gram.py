@@ -54,6 +54,7 @@ def dense_layer(layer, sigma="tanh", widths=(4, 6, 5, 3), samples=9, seed=0):
     return tuple(np.asarray(v) for v in (W, dW, h, g))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [0, 1, 2])
 @pytest.mark.parametrize("sigma", ["tanh", "relu"])
 def test_feature_learning_equation_dense(layer, sigma):

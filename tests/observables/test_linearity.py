@@ -63,6 +63,7 @@ def test_more_features_than_samples_is_flagged():
     assert ridge.score < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("M", "p", "classes"), [(300, 60, 10), (150, 100, 2)])
 def test_in_sample_null_of_shuffled_labels(M, p, classes):
     h = relu_features(M, (8, p))

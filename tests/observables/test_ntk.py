@@ -53,6 +53,7 @@ def assert_close(found, expected, tolerance=1e-12):
 BLOCKS = (4, 6, 6, 6, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "skip"),
     [*((sigma, 0.0) for sigma in ("tanh", "relu", "gelu", "sin")), ("tanh", [0.5, -1.3])],
@@ -176,6 +177,7 @@ def coupled(params, x):
     return jnp.stack([hidden.sum(axis=1), jnp.prod(hidden, axis=1)], axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [0.7, {"in": 0.3, "gain": 2.0}])
 def test_any_function(rates, getkey):
     params = {"in": jax.random.normal(getkey(), (3, 4)), "gain": jnp.array(1.3)}

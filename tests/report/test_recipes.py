@@ -35,6 +35,7 @@ def test_optax_recipe_runs_and_steps_as_advised(optimizer):
             np.testing.assert_allclose(before.b - after.b, rate, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("optimizer", "skip"), [("sgd", 0.0), ("adamw", 0.0), ("momentum", 1.0)])
 def test_pytorch_recipe_runs_and_learns(optimizer, skip, bias):

@@ -155,6 +155,7 @@ def train(setup, key, y, factor, steps):
     return np.array(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_gradient_descent_at_the_limit(name, getkey):
     """Wide networks with the per-tensor rates: the error along the NTK's top eigenvector is

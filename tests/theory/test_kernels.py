@@ -47,6 +47,7 @@ def test_two_inputs_relu():
     np.testing.assert_allclose(np.diagonal(result["G1"], axis1=1, axis2=2), 0.0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "gelu", "relu", "elu", "sigmoid", "softsign"])
 def test_diagonal_follows_the_single_input_recursion(name):
     network = MLP([4, 12, 30, 20, 3], name, [0.1, 0.0, 0.2, 0.1], [1.0, 1.5, 0.7, 1.1])

@@ -90,6 +90,7 @@ def test_skips_of_a_jump_and_of_many_samples():
         frozen_kernels(MLP([3, *[5] * 60, 1], "relu", 0.0, 9.0, skip=1e4), x)
 
 
+@pytest.mark.slow
 def test_many_samples_use_several_tiles_and_stay_symmetric():
     x = np.random.default_rng(2).standard_normal((150, 3))
     network = MLP([3, 9, 9, 1], "arctan", 0.1, 1.0)

@@ -187,6 +187,7 @@ def test_repeated_opposite_and_zero_inputs():
     assert np.max(np.abs(zero.G2[:, 1])) == 0.0
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_automatic_differentiation():
     """Price's theorem against derivatives of Gauss-Hermite sums through the Cholesky factor."""
     sigma = activation("sin")

@@ -116,6 +116,7 @@ def bent(z):
     return jnp.tanh(z) + 0.4 * jnp.tanh(z) ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "wanted"), [("tanh", 1.0010), (bent, 0.9999)])
 def test_distance_law_with_depth_scaled_rates(sigma, wanted):
     """(10.77): δδΘ_[2] from the recursion over the law at ℓ = L = 20 000."""

@@ -164,6 +164,7 @@ def test_random_weights_have_the_rank_and_tail_of_their_null(shape):
         assert np.mean(held) > 0.8, name
 
 
+@pytest.mark.slow
 def test_redrawn_bands_hold_for_the_same_model_and_find_another_scale():
     def fresh():
         return nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),

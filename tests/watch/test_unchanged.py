@@ -107,6 +107,7 @@ def test_a_watcher_that_disturbs_is_seen(monkeypatch):
     assert not all(torch.equal(one, other) for one, other in zip(plain, watched, strict=True))
 
 
+@pytest.mark.slow
 def test_the_first_import_draws_nothing():
     """JAX, which is imported on the way, draws from NumPy's generator when it is first loaded.
 

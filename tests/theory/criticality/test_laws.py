@@ -43,6 +43,7 @@ def flows():
     return at
 
 
+@pytest.mark.slow
 def test_tanh_at_64000_layers():
     """K and V against their laws, and G^{1} with the renormalised C_W: 1.23611 but for log ℓ/ℓ."""
     flow = single_input(MLP([1] * 64001, "tanh", C_b=0.0, C_W=1.0), 0.7, c_W1=2 / 3)
@@ -138,6 +139,7 @@ KINKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINKED)
 def test_laws_of_the_kinked_class(name, flows):
     point, bare, tuned = flows(name)
@@ -211,6 +213,7 @@ def test_tuned_with_curvature_is_no_power_law():
     assert np.all(np.abs(growth[1:] - rate) < np.abs(growth[:-1] - rate))
 
 
+@pytest.mark.slow
 def test_half_stable_law():
     """Mish from below: K* − K → 1/(ã₁ℓ), p_perp = b̃₁/ã₁, V → (S/5)K*²ℓ."""
     point, depth = critical_initialisation("mish"), 20000

@@ -224,6 +224,7 @@ def softshrink(z):
     return jnp.where(jnp.abs(z) > 0.5, z - 0.5 * jnp.sign(z), 0.0 * z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [shifted, shifted_leaky, softshrink])
 def test_every_kernel_is_critical(function):
     """σ is straight between kinks at which it is 0: ⟨σσ''⟩ = 0 at every K."""

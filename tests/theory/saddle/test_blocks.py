@@ -136,6 +136,7 @@ def test_escape_of_every_closure(open_layers, coordinates, time):
     assert (np.max(np.abs(moved)) > 0) == (1 in open_layers)
 
 
+@pytest.mark.slow
 def test_exact_escape_to_its_digits():
     network = figure_5()
     start = network.aligned(0.05)

@@ -80,6 +80,7 @@ def test_reduced_flow_is_the_flow_of_the_full_network():
 # --- the numbers of docs/derivations/escape-times.md --------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "depth", "epsilon", "leading", "following"),
     [
@@ -181,6 +182,7 @@ def test_universality():
     assert first_correction("gelu", 3).logarithm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "depth"), [("tanh", 3), ("tanh", 5), ("tanh", 6), ("gelu", 5)])
 def test_power_of_the_first_correction(sigma, depth):
     """How the exact reduced time approaches the universal one, measured over a halving of ε."""

@@ -48,6 +48,7 @@ def test_the_forecast_is_what_training_does(name, momentum, allowed):
     assert answer.interval[0] < answer.escape_step < answer.interval[1]
 
 
+@pytest.mark.slow
 def test_the_interval_has_a_part_for_the_nonlinearity_and_one_for_the_batch():
     def width(name, scale, rows):
         member = plateau(name, scale=scale, samples=20_000)
@@ -75,6 +76,7 @@ def test_a_counterfactual_is_what_training_the_rescaled_network_does():
     assert math.isinf(measured_escape(changed, -1.0, learning_rate=RATE, most_steps=10))
 
 
+@pytest.mark.slow
 def test_units_of_the_learning_rate_and_of_the_loss():
     member = plateau()
     x, y = member.train
@@ -89,6 +91,7 @@ def test_units_of_the_learning_rate_and_of_the_loss():
     assert whole.loss == pytest.approx(np.mean((outputs - y) ** 2))
 
 
+@pytest.mark.slow
 def test_the_learning_rates_of_the_network_and_fixed_layers():
     member = plateau()
     model, data = Model.of_matrices(member.weights, "tanh"), Data(*member.train)

@@ -84,6 +84,7 @@ def test_an_activation_with_an_offset_and_targets_with_a_mean(name, mean, rate):
     assert error(answer, steps) < 0.015
 
 
+@pytest.mark.slow
 def test_the_first_of_several_stages_and_the_next():
     x, weights = draw([6, 24, 24, 3], 0.02, samples=1024)
     y = np.tanh(x[:, :3]) * np.array([1.0, 0.5, 0.2])

@@ -50,6 +50,7 @@ def test_slope_against_central_differences(family):
     assert slope.time == pytest.approx(here, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_channels_are_the_slopes_of_their_own_rates():
     """At ν = 0 each channel's A is the slope of T when that layer alone is opened."""
     together = homotopy_slope(SMALL, START, 0.3, 0.0).channels

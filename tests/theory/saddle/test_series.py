@@ -84,6 +84,7 @@ def kept(sigma, size, degree, spread=4):
     return np.max(np.abs(form.integrals(path[1]) - form.integrals(path[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "degrees"), [("tanh", (2, 4, 6)), ("gelu", (2, 3, 4))])
 def test_every_degree_of_the_normal_form_slows_the_drift(sigma, degrees):
     """Corrections up to degree n leave a drift of the following degree (n + 2 for odd σ)."""

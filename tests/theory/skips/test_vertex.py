@@ -86,6 +86,7 @@ def across(family, samples, layer):
     return family.matrix()[a + layer * samples, b + layer * samples]
 
 
+@pytest.mark.slow
 def test_two_inputs_by_the_sum_over_layers():
     """V and G^{1} at the third layer and the output from four-sample averages across layers.
 

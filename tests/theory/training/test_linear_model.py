@@ -58,6 +58,7 @@ def test_displacement_is_that_of_descent():
         np.testing.assert_allclose(found.W, expected.W, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_layers():
     model = linear_model(MODEL, DATA, Training(DESCENT))
     total = model.outputs(T) - np.asarray(NET.apply(PARAMS, T))
