@@ -8,7 +8,7 @@ import pytest
 
 import dynagram
 from dynagram import MLP, Data
-from dynagram.advice import Advice
+from dynagram.advice import Advice, advise_rates, initialise
 from dynagram.advice._others import USUAL
 from dynagram.advice._sentences import EVIDENCE
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -87,6 +87,18 @@ def test_other_optimizers(optimizer):
     advice = dynagram.advise(net(), Data(X, Y), optimizer=optimizer, batch=8)
     assert advice.rates.optimizer == optimizer
     assert any("measured rule" in sentence.source for sentence in advice.sentences)
+
+
+def test_a_batch_is_drawn_from_all_of_the_data():
+    """Of a file sorted by class the first samples would be one class only."""
+    x = np.concatenate([RNG.normal(size=(60, 6)), 50.0 * RNG.normal(size=(60, 6))])
+    data = Data(x, np.repeat(np.eye(2), 60, axis=0))
+    model = initialise(net(), data.x)
+    rates = [
+        advise_rates(model, data if flip else Data(x[::-1], data.y[::-1]), batch=30).layers[-1]
+        for flip in (False, True)
+    ]
+    assert 0.5 < rates[0] / rates[1] < 2.0
 
 
 def test_random_data_stand_in():

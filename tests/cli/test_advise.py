@@ -80,6 +80,8 @@ def test_skips_and_sigmoid(run):
         (["--loss", "cross-entropy"], "at least two classes"),
         (["--optimizer", "lion"], "expected one of sgd"),
         (["--batch", "0"], "batch"),
+        (["--seed", "-1"], "--seed"),
+        (["--inputs", "0"], "--inputs"),
         (["--data", "missing.npy"], "--data = 'missing.npy': no such file"),
         (["--width", "wide"], "'--width'"),
         (["--depth", "2", "--residual"], "a block joins two hidden layers"),

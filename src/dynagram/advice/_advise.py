@@ -16,6 +16,7 @@ from dynagram.advice._sentences import Sentence, advice_sentences
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Model
+from dynagram.networks._checks import checked_integer
 from dynagram.networks._mlp import Architecture
 from dynagram.results._table import Grid
 from dynagram.theory.criticality._operating_point import OperatingPoint
@@ -123,6 +124,7 @@ def advise(
     >>> print(advice.sentences[0].text[:57])
     Initialise: orthogonal weights, scaled and shifted on the
     """
+    checked_integer("seed", seed, 0)
     structure = _structure(network, data)
     if structure.depth < 2:
         raise InvalidValueError("network", structure, "at least two layers needed")
@@ -133,7 +135,8 @@ def advise(
         raise InvalidValueError("data", f"{problem.y.shape[1]} targets", allowed)
     weights = sum(m * n for m, n in itertools.pairwise(structure.widths))
     require_memory("network", structure.widths[1], 8.0 * 8 * weights, "it has too many weights")
-    problem = Data(problem.x[:_LARGEST], problem.y[:_LARGEST])
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(problem.x))[:_LARGEST])
+    problem = Data(problem.x[chosen], problem.y[chosen])
     model = initialise(structure, problem.x, seed=seed)
     rates = advise_rates(model, problem, loss=loss, optimizer=optimizer, batch=batch)
     starts = compare_starts(model, problem, rates.loss, seed) if structure.depth > 2 else ()

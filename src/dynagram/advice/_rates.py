@@ -65,7 +65,7 @@ def advise_rates(
     - `data`: what is trained on, or a good part of it.
     - `loss`: a name of `dynagram.training.LOSSES`, or module:function.
     - `optimizer`: "sgd", "momentum" (β = 0.9), "adam" or "adamw" with their usual constants.
-    - `batch`: samples in a step; by default all. Measured is on the first ones of `data`.
+    - `batch`: samples in a step; by default all. Measured is on as many, drawn from `data`.
     - `budget`: with which the model was set up.
 
     **Returns:** `Rates`. Cost: that of about 100 gradients of the batch.
@@ -87,8 +87,10 @@ def advise_rates(
     samples = len(data.x) if batch is None else checked_integer("batch", batch, 1)
     network, is_adam = model.network, optimizer.startswith("adam")
     shares = np.ones(network.depth) if is_adam else layer_shares(model, budget)
-    here = linearise(model, data.x[:samples], shares)
-    curvature = measure_curvature(here, name, data.y[:samples])
+    # Drawn, not the first ones: files are often sorted by class.
+    chosen = np.sort(np.random.default_rng(0).permutation(len(data.x))[:samples])
+    here = linearise(model, data.x[chosen], shares)
+    curvature = measure_curvature(here, name, data.y[chosen])
     step = curvature.sign_step if is_adam else curvature.stable_step
     rates = tuple((rate_fraction(optimizer, samples < len(data.x)) * step * shares).tolist())
     momentum = 0.9 if optimizer != "sgd" else 0.0

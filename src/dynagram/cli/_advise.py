@@ -44,7 +44,7 @@ def advise(
     trust: Trust = None,  # noqa: ARG001 (heard by its callback)
     outputs: Annotated[int, typer.Option(help="Outputs of the network.")] = 1,
     inputs: Annotated[
-        int | None, typer.Option(help="Inputs of the network; the width without --data.")
+        int | None, typer.Option(help="Inputs of the network; the width without --data.", min=1)
     ] = None,
     loss: Annotated[
         str, typer.Option(help="mean (squared error), cross-entropy, half-sum or logistic.")
@@ -58,7 +58,7 @@ def advise(
     residual: Annotated[
         bool, typer.Option("--residual", help="Every hidden layer after the first has a skip.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the weights.", min=0)] = 0,
     why: Annotated[
         bool, typer.Option("--why", help="What the theory says of it, number by number.")
     ] = False,

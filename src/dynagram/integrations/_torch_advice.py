@@ -124,7 +124,10 @@ def param_groups(
         for parameter in module.parameters(recurse=False)
     }
     scales = {name: by_parameter[id(p)] for name, p in model.named_parameters() if p.requires_grad}
-    stable, sign = _steps(model, x[:samples], y[:samples], loss, scales)
+    # Drawn, not the first ones: data are often sorted by class.
+    chosen = torch.as_tensor(np.sort(np.random.default_rng(0).permutation(len(x))[:samples]))
+    chosen = chosen.to(x.device)
+    stable, sign = _steps(model, x[chosen], y[chosen.to(y.device)], loss, scales)
     step = rate_fraction(optimizer, samples < len(x)) * (sign if is_adam else stable)
     groups = [
         {"params": [p for p in layer.parameters() if p.requires_grad],
