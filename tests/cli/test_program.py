@@ -76,3 +76,23 @@ def test_compiled_code_is_kept_only_where_told(tmp_path, kept):
     assert not any(here.iterdir())
     if kept:
         assert any(folder.iterdir())
+
+
+def test_an_interrupt_in_a_destructor_is_not_lost():
+    """Python prints and drops what a destructor raises; a Ctrl-C that came then must still end."""
+    script = """
+import time
+from dynagram.cli import deliver_lost_interrupts
+deliver_lost_interrupts()
+class Rude:
+    def __del__(self):
+        raise KeyboardInterrupt
+try:
+    Rude()
+    time.sleep(20)
+    print("lost")
+except KeyboardInterrupt:
+    print("delivered")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "delivered\n", done.stderr

@@ -6,8 +6,10 @@ stderr and exit code 2; a failure that is ours keeps its traceback.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -136,7 +138,22 @@ def _keep_compiled_code() -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def deliver_lost_interrupts() -> None:
+    """Raise a Ctrl-C again that Python dropped because a destructor or a callback was running."""
+    usual = sys.unraisablehook
+
+    def hook(lost: Any) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            # A moment later: what is raised in here would be dropped again.
+            threading.Timer(0.05, _thread.interrupt_main).start()
+        else:
+            usual(lost)
+
+    sys.unraisablehook = hook
+
+
 def main() -> None:
     """The console script."""
     _keep_compiled_code()
+    deliver_lost_interrupts()
     app(prog_name="dynagram")
