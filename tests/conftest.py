@@ -20,3 +20,24 @@ def getkey():
         return key
 
     return next_key
+
+
+def _memory_maps() -> tuple[int, int]:
+    """Mapped regions of this process and how many it may have; (0, 1) where nobody says."""
+    try:
+        with open("/proc/sys/vm/max_map_count") as most, open("/proc/self/maps") as mapped:
+            return sum(1 for _ in mapped), int(most.read())
+    except OSError:
+        return 0, 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_code_is_dropped_in_time():
+    """Every compiled function maps memory, of which Linux gives a process some 65 000 regions.
+
+    A worker that has run a few hundred tests would die in its next compilation.
+    """
+    yield
+    mapped, most = _memory_maps()
+    if mapped > most / 3:
+        jax.clear_caches()
