@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dynagram.cli._output import tell
-from dynagram.errors import InvalidValueError
+from dynagram.errors import DynagramError, InvalidValueError
 
 _FILE = "result.json"
 _HEAD = (
@@ -32,8 +32,9 @@ def run_all(
 ) -> dict[str, Mapping[str, Any] | None]:
     """The answers of all experiments by name: kept ones read, others run; None where not run.
 
-    After `minutes` no further experiment is begun, nor any that is not in `only`. An answer is
-    kept in the experiment's folder when it is complete, and used again for the same seed only.
+    After `minutes` no further experiment is begun, nor any that is not in `only`. Of one that
+    cannot be run the reason is told, and the next begun. An answer is kept in the experiment's
+    folder when it is complete, and used again for the same seed only.
     """
     began = time.monotonic()
     answers: dict[str, Mapping[str, Any] | None] = {}
@@ -45,8 +46,12 @@ def run_all(
             tell(f"{number} of {len(names)}: {name}")
             start = time.monotonic()
             place.mkdir(parents=True, exist_ok=True)
-            kept = dict(run(name, place)) | {"minutes": (time.monotonic() - start) / 60.0}
-            _write(place / _FILE, kept)
+            try:
+                kept = dict(run(name, place)) | {"minutes": (time.monotonic() - start) / 60.0}
+            except DynagramError as error:  # the others are run all the same
+                tell(f"{name} could not be run: {error}")
+            else:
+                _write(place / _FILE, kept)
         answers[name] = kept
     return answers
 
