@@ -44,8 +44,11 @@ def _run(settings: Settings) -> Result:
         {"collapse": table.columns()},
         draw_if_possible(lambda: _figures(table)),
         (
-            f"{len(seeds)} seeds from {seeds[0]}: split, weights, batches. NC3 and NC4 belong to "
-            f"the last hidden layer; weight decay {DECAYS[0]:g} unless said otherwise.",
+            f"Digits, {HIDDEN} hidden layers of {WIDTH}, ReLU, momentum 0.9 at rate {RATE:g}, "
+            f"batches of {BATCH}, {EPOCHS[-1]} epochs; {len(seeds)} seeds from {seeds[0]}: split, "
+            "weights, batches.",
+            f"NC3 and NC4 belong to the last hidden layer; weight decay {DECAYS[0]:g} unless said "
+            "otherwise.",
         ),
     )
 

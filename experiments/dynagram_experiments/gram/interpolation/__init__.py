@@ -48,6 +48,8 @@ def _run(settings: Settings) -> Result:
         {"bends": bends.columns(), "codes": codes.columns()},
         draw_if_possible(lambda: _figures(bends)),
         (
+            f"Digits. Classifier: {HIDDEN} hidden layers of {WIDTH}, {EPOCHS} epochs; autoencoder: "
+            f"codes of {CODE} numbers, {STEPS} steps.",
             f"{len(seeds)} seeds, {PAIRS} pairs of test images of the same class and as many of "
             "different ones. A bend of 0 is a straight line; of untrained layers it is what random "
             "features make of it.",
