@@ -22,6 +22,17 @@ def test_the_page_is_up_to_date():
     assert coverage.main(["--check"]) == 0, "run python docs/extensions/coverage.py"
 
 
+@pytest.mark.parametrize(("key", "last"), [("nordio", 213), ("saddle", 71)])
+def test_no_equation_of_the_numbered_papers_is_forgotten(key, last):
+    (source,) = (source for source in coverage.entries() if source["key"] == key)
+    named: set[int] = set()
+    for group in source["groups"]:
+        if "extended" not in group[0]:
+            for first, end in re.findall(r"\((\d+)\)(?:–\((\d+)\))?", group[0]):
+                named |= set(range(int(first), int(end or first) + 1))
+    assert named == set(range(1, last + 1))
+
+
 @pytest.mark.parametrize("name", sorted({name for group in GROUPS for name in group[2]}))
 def test_function_exists(name):
     """`theory.bayes.log_evidence` below dynagram, from the façade of its package."""

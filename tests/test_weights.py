@@ -192,6 +192,12 @@ def test_refusals(tensors, message):
         chain(tensors)
 
 
+def test_other_inputs_than_the_first_layer_takes_are_refused_with_both_numbers():
+    tensors = {"W1": np.ones((5, 3)), "W2": np.ones((1, 5))}
+    with pytest.raises(InvalidValueError, match="inputs = 4: W1 takes 3 features"):
+        assemble_model(tensors, "relu", inputs=4)
+
+
 def test_refused_files(tmp_path):
     with pytest.raises(InvalidValueError, match="no such file"):
         load_weights(tmp_path / "a.npz", "relu")

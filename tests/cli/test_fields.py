@@ -52,3 +52,13 @@ def test_real_targets_and_other_depths_are_refused(complaint, files):
     np.savez(files / "deep.npz", **deep)
     words = complaint("fields", files / "start.npz", files / "deep.npz", *common(files))
     assert "hidden layers of deep.npz = 2: expected 1 hidden layers" in words
+
+
+def test_layers_of_equal_widths_are_told_to_be_plain(run, complaint, files):
+    rng = np.random.default_rng(2)
+    sizes = {"a": (8, 6), "b": (8, 8), "c": (3, 8)}
+    np.savez(files / "square.npz", **{name: rng.normal(size=s) for name, s in sizes.items()})
+    assert "0 for plain" in complaint("fields", files / "square.npz", *common(files))
+    result = run("fields", files / "square.npz", *common(files), "--skip", 0)
+    assert result.exit_code == 0, result.output
+    assert "skip" in complaint("fields", files / "square.npz", *common(files), "--skip", 0.5)

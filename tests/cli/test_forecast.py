@@ -1,6 +1,7 @@
 """`dynagram forecast` and `dynagram plateaus` from files, with JSON and with complaints."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -73,6 +74,7 @@ def test_training_is_told_by_options(files):
         (("--optimizer", "lion"), "expected gd, momentum or adam"),
         (("--optimizer", "gd", "--momentum", 0.5), "gd has none"),
         (("--loss", "cross-entropy"), "probabilities"),
+        (("--lr", -1), "--lr = -1.0: a learning rate > 0 needed"),
     ):
         result = invoke(
             "forecast", files / "net.npz", "--data", files / "batch.npz", "--activation", "tanh",
@@ -96,7 +98,7 @@ def test_classes_on_a_cross_entropy(files):
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "now 1.09" in text
-    assert "Stage 2: step" in text
+    assert re.search(r"Stage 2: step (\d+) \((\d+) to (\d+)\), loss", text)
     assert "Bounds of Theorem 11" in text
 
 
@@ -112,7 +114,8 @@ def test_no_plateau_is_said_in_words(files):
 
 def test_files_that_do_not_fit_are_refused_in_one_line(files):
     np.savez(files / "other.npz", x=np.ones((10, 5)), y=np.ones(10))
-    for data in ("other.npz", "missing.npz"):
+    complaints = {"other.npz": "W1 takes 6 features", "missing.npz": "no such file"}
+    for data, words in complaints.items():
         result = invoke(
             "forecast", files / "net.npz", "--data", files / data,
             "--activation", "tanh", "--lr", 0.05, "--skip", 0,
@@ -120,6 +123,7 @@ def test_files_that_do_not_fit_are_refused_in_one_line(files):
         assert result.exit_code == 2
         assert result.stderr.startswith("error:")
         assert result.stderr.count("\n") == 1
+        assert words in result.stderr
 
 
 def test_plateaus_of_a_text_file_with_a_header(tmp_path):

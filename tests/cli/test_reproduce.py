@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import dynagram_experiments
 from dynagram.cli import _reproduce as command
 from dynagram.cli import app
+from dynagram.errors import NonFiniteError
 from dynagram_experiments import Experiment, Result, Statement
 from dynagram_experiments._parts import finish_parts
 
@@ -113,7 +114,8 @@ def test_without_a_name_the_experiments_are_listed():
 def test_an_unknown_name_and_a_missing_folder_are_refused():
     result = invoke("nosuch")
     assert result.exit_code == 2
-    assert "expected one of" in result.stderr
+    assert "`dynagram reproduce` lists all" in result.stderr
+    assert "did you mean saddle-fig" in invoke("sadle-fig2").stderr
     name = command.experiment_names()[0]
     assert invoke(name, "--data", "/no/such/folder").exit_code == 2
 
@@ -193,7 +195,23 @@ def test_some_of_them_alone(three, tmp_path):
     assert invoke(*options, "--only", "a,c").exit_code == 0
     assert three == ["a", "c"]
     assert "2 of 3 experiments were run" in page.read_text()
-    assert "--only = 'nosuch': expected of a, b, c" in invoke(*options, "--only", "a,nosuch").stderr
+    assert "--only = 'nosuch': unknown" in invoke(*options, "--only", "a,nosuch").stderr
+
+
+def test_one_that_cannot_be_run_does_not_stop_the_others(three, monkeypatch, tmp_path):
+    def broken(_):
+        raise NonFiniteError("the step is too large")
+
+    names = command.experiment_names()
+    good = {name: command.find_experiment(name) for name in names}
+    good["b"] = Experiment("b", "about b", "nowhere", broken)
+    monkeypatch.setattr(command, "find_experiment", good.__getitem__)
+    page = tmp_path / "page.md"
+    result = invoke("--all", "--output", str(tmp_path / "runs"), "--page", str(page))
+    assert result.exit_code == 1
+    assert three == ["a", "c"]
+    assert "b could not be run: the step is too large" in result.stderr
+    assert "| b | not run yet | |" in page.read_text()
 
 
 def test_all_needs_a_folder_and_no_name(three):

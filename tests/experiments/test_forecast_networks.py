@@ -15,7 +15,7 @@ from dynagram_experiments.saddle.forecast_networks.runs import (
 )
 
 
-def table(error=0.01, misses=5, share=0.2, second=1.1, count=50):
+def table(error=0.01, misses=5, share=0.2, second=1.1, count=50, late=5):
     """Networks with errors of this size, of which some miss their interval."""
     rows = []
     for index in range(count):
@@ -25,7 +25,10 @@ def table(error=0.01, misses=5, share=0.2, second=1.1, count=50):
             "group": "tanh, digits" if index % 2 else "gelu", "plateau": True, "measured": steps,
             "forecast": steps * 10**error, "low": steps * 10 ** (error - width),
             "high": steps * 10 ** (error + width), "early_share": 0.8, "reason": "",
-            "second_forecast": 900.0, "second_measured": 900.0 * second,
+            "second_forecast": 900.0, "second_measured": 900.0 * second, "steps": 1500.0,
+            "second_low": 800.0, "second_high": 1200.0 if index >= late else 950.0,
+            "third_forecast": math.nan, "third_measured": math.nan, "third_low": math.nan,
+            "third_high": math.nan,
         })  # fmt: skip
     rows.append(rows[0] | {"plateau": False, "early_share": share, "forecast": math.nan})
     return Table.of_rows(rows)
@@ -39,7 +42,9 @@ def table(error=0.01, misses=5, share=0.2, second=1.1, count=50):
         ({"count": 40, "misses": 4}, [0]),
         ({"misses": 10}, [1]),
         ({"misses": 0}, [1]),
-        ({"second": 1.5}, [3]),
+        ({"second": 1.5}, [3, 4]),
+        ({"second": math.inf}, [3, 4]),  # not reached although it was due
+        ({"late": 20}, [4]),
         ({"error": 0.04}, [2]),
     ],
 )

@@ -50,6 +50,8 @@ def escape(
     from dynagram.theory.saddle import clock as make_clock
     from dynagram.theory.saddle import escape_times
 
+    if (clock == "steps") != (lr is not None):
+        raise InvalidValueError("--lr", lr, "needed with --clock steps, and only there")
     network = _network(activation, depth, width, scale, bottleneck, rest, beta)
     with working("following the reduced flow"):
         found = escape_times(network, threshold, make_clock(clock, width=width, learning_rate=lr))

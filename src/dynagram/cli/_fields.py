@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from dynagram.cli._models import Batch, LayerNames
+from dynagram.cli._models import Batch, LayerNames, Skip
 from dynagram.cli._options import ActivationName, Json
-from dynagram.cli._output import console, narrow_table, print_json, print_list
+from dynagram.cli._output import console, narrow_table, per_layer, print_json, print_list
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def fields(
     data: Batch,
     activation: ActivationName,
     layers: LayerNames = None,
+    skip: Skip = None,
     samples: Annotated[
         int, typer.Option(min=4, help="At most so many samples, drawn at random; all pairs count.")
     ] = 1000,
@@ -51,9 +52,12 @@ def fields(
 
     batch = load_batch(data, "--data")
     names = None if layers is None else [name.strip() for name in layers.split(",")]
+    blocks = None if skip is None else per_layer("--skip", skip, "block")
     seen: list[Sharing] = []
     for path in weights:
-        model = load_weights(path, activation, inputs=batch["x"].shape[1], layers=names)
+        model = load_weights(
+            path, activation, inputs=batch["x"].shape[1], layers=names, skip=blocks
+        )
         problem = as_data(batch, model.network.output_size)
         labels = _labels(problem)
         chosen = np.arange(len(labels))

@@ -74,6 +74,8 @@ def _algorithm(
     from dynagram.errors import InvalidValueError
     from dynagram.training import GradientDescent, Optax
 
+    if not (math.isfinite(lr) and lr > 0.0):
+        raise InvalidValueError("--lr", lr, "a learning rate > 0 needed")
     kind = optimizer or ("momentum" if momentum else "gd")
     if kind == "momentum":
         return Optax("momentum", lr, momentum=0.9 if momentum is None else momentum)
@@ -100,7 +102,11 @@ def _print(answer: Forecast) -> None:
     )
     print_list(out, answer.reasons)
     for stage in answer.later:
-        out.print(f"Stage {stage.stage}: step {stage.step:.0f}, loss {stage.loss:.4g}.")
+        low, high = stage.interval
+        out.print(
+            f"Stage {stage.stage}: step {stage.step:.0f} ({low:.0f} to {high:.0f}), loss "
+            f"{stage.loss:.4g}."
+        )
     if answer.bounds is not None and answer.bootstrap_step is not None:
         upper = answer.bounds.upper
         above = f"to {upper:.0f} steps" if math.isfinite(upper) else "steps or more"

@@ -6,6 +6,7 @@ Experiments are the entry points "dynagram.experiments" of the installed distrib
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -120,8 +121,9 @@ def _reproduce_all(
 
     assert folder is not None
     names = experiment_names()
-    if unknown := [name for name in limits["only"] or () if name not in names]:
-        raise InvalidValueError("--only", ", ".join(unknown), f"expected of {', '.join(names)}")
+    for name in limits["only"] or ():
+        if name not in names:
+            raise InvalidValueError("--only", name, _known(name, names))
 
     def run(name: str, place: Path) -> dict[str, Any]:
         chosen = find_experiment(name)
@@ -146,7 +148,8 @@ def _reproduce_all(
         out.print(table)
     if waiting:
         tell(f"the same command runs the {len(waiting)} that are left")
-    if not all(answer["passed"] for answer in done.values()):
+    is_limited = any(limit is not None for limit in limits.values())
+    if (waiting and not is_limited) or not all(answer["passed"] for answer in done.values()):
         raise typer.Exit(1)
 
 
@@ -159,9 +162,17 @@ def find_experiment(name: str) -> Experiment:
     """The experiment called `name`; the others are not imported."""
     installed = _installed()
     if name not in installed:
-        allowed = f"expected one of {', '.join(sorted(installed))}"
-        raise InvalidValueError("experiment", name, allowed if installed else "none is installed")
+        raise InvalidValueError("experiment", name, _known(name, sorted(installed)))
     return installed[name].load()
+
+
+def _known(name: str, names: Sequence[str]) -> str:
+    """What could have been meant."""
+    if not names:
+        return "none is installed"
+    close = difflib.get_close_matches(name, names, cutoff=0.4)
+    meant = f"did you mean {', '.join(close)}? " if close else ""
+    return f"unknown experiment; {meant}`dynagram reproduce` lists all {len(names)}"
 
 
 def _installed() -> dict[str, Any]:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from dynagram.cli._output import tell
-from dynagram.errors import InvalidValueError
+from dynagram.errors import DynagramError, InvalidValueError
 
 _FILE = "result.json"
 _HEAD = (
     "# Reproductions\n\n"
     "What the experiments of the literature gave, claim by claim, at the size that fits a CPU. "
     "This page is written by `dynagram reproduce --all`, which goes on where it was stopped; a "
-    "claim that fails is printed as it is. Minutes are those of the last go, less where finished "
-    "parts were there already.\n"
+    "claim that fails is printed as it is. Core minutes do not depend on what else a machine is "
+    "doing; they are those of the last go, less where finished parts were there already.\n"
 )
 
 
@@ -32,8 +32,9 @@ def run_all(
 ) -> dict[str, Mapping[str, Any] | None]:
     """The answers of all experiments by name: kept ones read, others run; None where not run.
 
-    After `minutes` no further experiment is begun, nor any that is not in `only`. An answer is
-    kept in the experiment's folder when it is complete, and used again for the same seed only.
+    After `minutes` no further experiment is begun, nor any that is not in `only`. Of one that
+    cannot be run the reason is told, and the next begun. An answer is kept in the experiment's
+    folder when it is complete, and used again for the same seed only.
     """
     began = time.monotonic()
     answers: dict[str, Mapping[str, Any] | None] = {}
@@ -43,10 +44,15 @@ def run_all(
         in_time = minutes is None or time.monotonic() - began < 60.0 * minutes
         if kept is None and in_time and (only is None or name in only):
             tell(f"{number} of {len(names)}: {name}")
-            start = time.monotonic()
+            start = time.process_time()
             place.mkdir(parents=True, exist_ok=True)
-            kept = dict(run(name, place)) | {"minutes": (time.monotonic() - start) / 60.0}
-            _write(place / _FILE, kept)
+            try:
+                kept = dict(run(name, place))
+                kept["core_minutes"] = (time.process_time() - start) / 60.0
+            except DynagramError as error:  # the others are run all the same
+                tell(f"{name} could not be run: {error}")
+            else:
+                _write(place / _FILE, kept)
         answers[name] = kept
     return answers
 
@@ -61,14 +67,16 @@ def page(answers: Mapping[str, Mapping[str, Any] | None]) -> str:
         f"{len(done)} of {len(answers)} experiments were run; {held} of {len(claims)} claims "
         "hold.\n",
     ]
-    rows = ["| experiment | claims that hold | minutes |", "|---|---|---|"]
+    rows = ["| experiment | claims that hold | core minutes |", "|---|---|---|"]
     for name, answer in answers.items():
         if answer is None:
             rows.append(f"| {name} | not run yet | |")
             continue
         passed = sum(claim["passed"] for claim in answer["statements"])
         counted = f"{passed} of {len(answer['statements'])}"
-        rows.append(f"| [{name}](#{name}) | {counted} | {answer['minutes']:.1f} |")
+        minutes = answer.get("core_minutes")  # not known of runs of earlier versions
+        spent = "" if minutes is None else f"{minutes:.1f}"
+        rows.append(f"| [{name}](#{name}) | {counted} | {spent} |")
     parts.append("\n".join(rows) + "\n")
     for name, answer in done.items():
         parts.append(f"## {name}\n\n{answer['summary']} ({answer['source']})\n")

@@ -222,6 +222,10 @@ def _find_order(
         if (order := _only_chain(matrices, transposed, inputs)) is not None:
             names = ", ".join(matrix.name for matrix in order)
             return order, transposed, (f"layers ordered by their shapes: {names}",)
+    if inputs is not None:  # a chain, but of other inputs?
+        order, transposed, _ = _find_order(matrices, None, None)
+        first, takes = order[0].name, _shape(order[0], transposed)[1]
+        raise InvalidValueError("inputs", inputs, f"{first} takes {takes} features, not as many")
     raise InvalidValueError(
         "weights", _shapes(matrices, inputs), "no chain of dense layers; name them in order"
     )

@@ -8,7 +8,8 @@ import pytest
 from dynagram.data import Data
 from dynagram.errors import DynagramError
 from dynagram.networks import MLP, Architecture, Model
-from dynagram.theory.saddle._forecast import _CORRECTED, forecast
+from dynagram.theory.saddle._forecast import forecast
+from dynagram.theory.saddle._interval import _CORRECTED
 from dynagram.training import GradientDescent, GradientFlow, Optax, Training
 from dynagram_experiments.saddle._plateaus import draw_plateau, measured_escape
 

@@ -9,6 +9,7 @@ import pytest
 
 from dynagram.data import Data, digits
 from dynagram.networks import Model
+from dynagram.observables import find_plateaus
 from dynagram.theory.saddle import forecast
 from dynagram.training import GradientDescent, Optax, Training
 from dynagram_experiments.saddle._plateaus import loss_curves
@@ -97,6 +98,8 @@ def test_the_first_of_several_stages_and_the_next():
     second, curve = measured(weights, x, y, level, rate=0.2, steps=2000, name="tanh")
     assert error(answer, int(np.argmax(curve <= answer.escape_loss))) < 0.01
     assert abs(math.log10(answer.later[0].step / second)) < 0.02
+    low, high = answer.later[0].interval
+    assert low < second < high < 1.5 * low
     # The first escape is half of its own fall, which is not half of the whole.
     fall = answer.plateau_loss - answer.escape_loss
     assert fall == pytest.approx(0.5 * np.mean(y[:, 0] ** 2) / 3, rel=0.1)
@@ -126,21 +129,31 @@ def test_losses_that_are_no_squares(loss, trains_biases):
 
 
 @pytest.mark.slow
-def test_the_plateau_of_digits_with_ten_outputs():
+@pytest.mark.parametrize(
+    ("depth", "width", "scale", "rate"),
+    [(2, 64, 1e-6, 0.05), (3, 32, 0.016, 0.2), (4, 48, 0.07, 0.2)],
+)
+def test_plateaus_of_digits_with_ten_outputs(depth, width, scale, rate):
+    # The mean of the targets is learnt in tens of steps; then the loss stands still for some 1900.
     everything = digits()
-    x = everything.x[:600] - everything.x[:600].mean(axis=0)
+    x = everything.x - everything.x.mean(axis=0)
     x = x / np.maximum(x.std(axis=0), 1e-9)
-    y = np.eye(10)[everything.labels[:600]]
-    _, weights = draw([64, 32, 32, 10], 0.05)
+    y = np.eye(10)[everything.labels]
+    _, weights = draw([64, *[width] * (depth - 1), 10], scale)
     biases = [np.zeros(len(W)) for W in weights]
     model = Model.of_matrices(weights, "tanh", biases=biases)
-    answer = forecast(model, Data(x, y), Training(GradientDescent(0.1), loss="mean"))
+    answer = forecast(model, Data(x, y), Training(GradientDescent(rate), loss="mean"))
     assert answer.stages == 9
     assert answer.plateau_loss == pytest.approx(0.09, rel=0.01)
-    steps, _ = measured(
-        weights, x, y, answer.escape_loss, rate=0.1, steps=2500, name="tanh", biases=biases
+    steps, curve = measured(
+        weights, x, y, answer.escape_loss, rate=rate, steps=2600, name="tanh", biases=biases
     )
-    assert error(answer, steps) < 0.02
+    assert 1400 < steps < 2600
+    assert error(answer, steps) < 0.01
+    assert answer.interval[0] < steps < answer.interval[1]
+    (seen, *_) = find_plateaus(np.asarray(curve, dtype=float))
+    assert seen.start < 4 * answer.plateau_step
+    assert 0.7 * steps < seen.end < steps
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def _run(settings: Settings) -> Result:
         {"relu_anomaly": table.columns()},
         draw_if_possible(lambda: draw(table, ACTIVATIONS, DEPTH, depths, laws)),
         (
+            f"{members} networks of each width and depth, one input of {INPUTS} components.",
             "The law is ours: the probability that 0 < z < ηΘ_k|Jε| for a push downwards, weighted "
             "with J², layer by layer. The book gives the powers only.",
         ),

@@ -8,7 +8,7 @@ Every depth is an ensemble; `statements` judges them.
 from __future__ import annotations
 
 import functools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Plan:
 
 # ReLU networks start from larger outputs and learn more slowly.
 STEPS = {"tanh": 3000, "relu": 4000}
-QUICK = Plan((16, 32, 64, 128), STEPS, members=6, train=200)
+QUICK = Plan((16, 32, 64), STEPS, members=6, train=200)
 FULL = Plan((16, 32, 64, 128), STEPS, members=12, train=200)
 
 
@@ -52,7 +52,10 @@ def _run(settings: Settings) -> Result:
         for depth in _depths(name, width)
     }
     parts = finish_parts(settings, NAME, makers, asdict(plan))
-    return judged([unstack_records(Point, part)[0] for part in parts.values()])
+    result = judged([unstack_records(Point, part)[0] for part in parts.values()])
+    steps = ", ".join(f"{number} steps for {name}" for name, number in plan.steps.items())
+    size = f"{plan.members} networks per width and depth, {plan.train} training digits, {steps}."
+    return replace(result, notes=(size, *result.notes))
 
 
 def _depths(name: str, width: int) -> list[int]:

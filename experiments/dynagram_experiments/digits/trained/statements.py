@@ -108,6 +108,7 @@ def judged(outputs: OutputsByWidth) -> Result:
         {"trained_digits": table, "trained_digits_images": _image_table(outputs)},
         draw_if_possible(lambda: _figures(outputs, table)),
         (
+            f"{outputs.members} networks of each width, {len(outputs.targets)} test images.",
             "Errors are root mean squares over the test images. Where the error of 1/n is near "
             "the standard error of the measurement, the gain is a lower bound.",
             f"The numerical error of the predicted shift is {_relative(outputs):.1%} of it.",

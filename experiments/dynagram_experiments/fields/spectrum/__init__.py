@@ -38,8 +38,10 @@ def _run(settings: Settings) -> Result:
     plan = {"stride": STRIDE, "looks": LOOKS, "width": WIDTH}
     parts = finish_parts(settings, NAME, makers, plan)
     table = Table.joined(part for key, part in parts.items() if key != "law")
+    statements = _statements(table, float(parts["law"]["error"]))
+    better = any(s.passed for s in statements if "better than the sum of WᵀW" in s.claim)
     return Result(
-        _statements(table, float(parts["law"]["error"])),
+        statements,
         {"spikes": table.columns()},
         draw_if_possible(lambda: _figures(table)),
         (
@@ -47,6 +49,10 @@ def _run(settings: Settings) -> Result:
             f"{len(seeds)} seeds; the second layer. A share is that of the span of the spikes of "
             "WᵀW that lies in the span of as many leading eigenvectors of the sum; at random it "
             "is their number over the width.",
+            "In short: an accumulated G says more of the spikes than the weights themselves."
+            if better
+            else "In short: an accumulated G points at the spikes no better than the weights that "
+            "are in it, WᵀW without the masks. That G shapes the spectrum is not seen here.",
         ),
     )
 

@@ -44,8 +44,12 @@ def _run(settings: Settings) -> Result:
         {"collapse": table.columns()},
         draw_if_possible(lambda: _figures(table)),
         (
-            f"{len(seeds)} seeds from {seeds[0]}: split, weights, batches. NC3 and NC4 belong to "
-            f"the last hidden layer; weight decay {DECAYS[0]:g} unless said otherwise.",
+            f"Digits, {HIDDEN} hidden layers of {WIDTH}, ReLU, momentum 0.9 at rate {RATE:g}, "
+            f"batches of {BATCH}, {EPOCHS[-1]} epochs; {len(seeds)} seeds from {seeds[0]}: split, "
+            "weights, batches.",
+            f"NC3 and NC4 belong to the last hidden layer; weight decay {DECAYS[0]:g} unless said "
+            "otherwise.",
+            _least(table),
         ),
     )
 
@@ -141,6 +145,18 @@ def _statements(table: Table) -> tuple[Statement, ...]:
             bool(1.0 - ratio.value > 2 * ratio.standard_error),
             f"ratio {ratio:.3f}; without decay {at('within', decay=0.0):.4f}",
         ),
+    )
+
+
+def _least(table: Table) -> str:
+    """When the last hidden layer was nearest to collapse."""
+    within = {
+        epoch: table.mean("within", epoch=epoch, layer=HIDDEN, decay=DECAYS[0]) for epoch in EPOCHS
+    }
+    epoch = min(within, key=lambda e: float(within[e].value))
+    return (
+        f"NC1 of the last hidden layer is smallest at epoch {epoch} of those looked at, "
+        f"{within[epoch]:.4f}; at the end, {EPOCHS[-1]}, it is {within[EPOCHS[-1]]:.4f}."
     )
 
 

@@ -62,7 +62,9 @@ def _run(settings: Settings) -> Result:
         tables={"grokking": table.columns()},
         figures=draw_if_possible(lambda: _figures(table)),
         notes=(
-            f"{len(seeds)} seeds from {seeds[0]}; the run without decay: one seed.",
+            f"x + y mod {MODULUS}, two hidden layers of {WIDTH}, ReLU, full-batch AdamW 1e-3, "
+            f"{STEPS[-1]} steps; {len(seeds)} seeds from {seeds[0]}"
+            + ("." if settings.full else "; the run without decay: one seed, half as long."),
             "Along depth there is no rise: at the end h1 "
             f"{table.mean('h1', **end):.3f}, h2 {table.mean('h2', **end):.3f}, logits "
             f"{table.mean('logits', **end):.3f}.",

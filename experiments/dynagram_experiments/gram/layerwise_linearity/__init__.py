@@ -192,6 +192,8 @@ def _notes(adam: _Adam, seeds: list[int]) -> tuple[str, ...]:
     end = EPOCHS[-1]
     layers = FEATURES[:5]
     return (
+        f"Digits, {HIDDEN} hidden layers of {WIDTH}, ReLU, {ADAM}, batches of {BATCH}, {end} "
+        "epochs.",
         f"{len(seeds)} seeds from {seeds[0]}; test accuracy {adam.mean('accuracy', end, 'x'):.3f}.",
         f"The logits do not continue the rise, {adam.mean('linearity', end, 'logits'):.3f}: they "
         "hold only nine directions.",

@@ -51,8 +51,10 @@ def _run(settings: Settings) -> Result:
         {"regularisers": table.columns()},
         draw_if_possible(lambda: _figures(table)),
         (
-            f"{len(seeds)} seeds from {seeds[0]}, paired. Gram change is ‖WᵀW − W₀ᵀW₀‖/‖W₀ᵀW₀‖ of "
-            "the two hidden layers, averaged; linearity that of the second hidden layer, held out.",
+            f"Digits, two hidden layers of {WIDTH}, momentum {MOMENTUM:g} at rate {RATE:g}, "
+            f"batches of {BATCH}, {EPOCHS[-1]} epochs; {len(seeds)} seeds from {seeds[0]}, paired.",
+            "Gram change is ‖WᵀW − W₀ᵀW₀‖/‖W₀ᵀW₀‖ of the two hidden layers, averaged; linearity "
+            "that of the second hidden layer, held out.",
             "Test accuracy against plain: " + _against_plain(table),
         ),
     )

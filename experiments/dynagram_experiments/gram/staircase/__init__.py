@@ -62,7 +62,9 @@ def _run(settings: Settings) -> Result:
         tables={"staircase": table.columns()},
         figures=draw_if_possible(lambda: _figures(table, widths)),
         notes=(
-            f"{len(seeds)} seeds from {seeds[0]}.",
+            f"{SAMPLES} points in {INPUTS} dimensions, two hidden layers, ReLU, full-batch "
+            f"descent, {CHECKPOINTS[-1]} steps at rate {RATE:g}; {len(seeds)} seeds from "
+            f"{seeds[0]}.",
             "Only the change of the linearity measures laziness: its final level rises with width, "
             "because more random features fit more: "
             + "; ".join(

@@ -60,8 +60,9 @@ def _run(settings: Settings) -> Result:
         tables={"whitening": {name: table[name].tolist() for name in shown}},
         figures=draw_if_possible(lambda: _figures(table, differences, len(seeds), data.name)),
         notes=(
-            f"{data.name}, {len(data.labels)} images, {len(seeds)} seeds from {seeds[0]}, paired: "
-            "same split, start and batches.",
+            f"{data.name}, {len(data.labels)} images, two hidden layers of {width}, GELU, momentum "
+            f"{MOMENTUM:g}, batches of {BATCH}, {EPOCHS[-1]} epochs; {len(seeds)} seeds from "
+            f"{seeds[0]}, paired: same split, start and batches.",
             "The source claims that Gram-only training matches or beats the plain optimiser. Here "
             f"its accuracy is above at {better} and below at {worse} of {len(rates)} rates, by 2 "
             "standard errors or more.",

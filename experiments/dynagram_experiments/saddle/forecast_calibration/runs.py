@@ -20,7 +20,7 @@ from dynagram.training import GradientDescent, Training
 from dynagram_experiments._parts import Table
 from dynagram_experiments.saddle._plateaus import Plateau, draw_plateau, measured_escape
 
-LEARNING_RATE = 0.05
+LEARNING_RATE, SAMPLES = 0.05, 2048
 TIMED_STEPS = 40
 PLATEAUS, OF_EACH_KIND = 40, 12
 KINDS = ("ordinary", "large", "relu", "no signal", "learnt", "one small layer", "half-way")
@@ -36,7 +36,7 @@ def train_group(seed: int, depth: int, width: int, count: int, most: int) -> Tab
     rng = np.random.default_rng([seed, depth, width])
     rows: list[Row] = []
     while len(rows) < count:
-        member = draw_plateau(rng, depth, width)
+        member = draw_plateau(rng, depth, width, samples=SAMPLES)
         answer = _forecast(member.model, member.seen)
         if answer.interval is None or not (answer.escape_step or math.inf) < most / 2:
             continue

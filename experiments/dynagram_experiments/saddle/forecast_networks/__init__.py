@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from dynagram_experiments._records import draw_if_possible
 from dynagram_experiments.saddle.forecast_networks.runs import (
     GROUPS,
     HEALTHY,
+    LATER,
     OF_EACH_GROUP,
     STEPS,
     recognise_healthy,
@@ -29,6 +30,7 @@ from dynagram_experiments.saddle.forecast_networks.runs import (
 NAME = "saddle-forecast-networks"
 _FULL = 4  # times as many networks
 _SHARE, _AT_ONCE = 0.6, 10
+_NEVER = 9.0  # the error of log10(steps) where training did not arrive
 _CURVED = ("gelu", "swish", "softplus")
 
 
@@ -64,8 +66,10 @@ def judge(columns: Mapping[str, np.ndarray]) -> list[Statement]:
     coverage, spread = float(np.mean(inside)), math.sqrt(0.09 / len(inside))
     is_digits = np.array(["digits" in str(name) for name in columns["group"][on]])
     curved = np.array([str(name).startswith(_CURVED) for name in columns["group"][on]])
-    both = np.isfinite(columns["second_forecast"]) & np.isfinite(columns["second_measured"])
-    second = np.abs(np.log10(columns["second_forecast"][both] / columns["second_measured"][both]))
+    second, _ = _later(columns, ["second"])
+    later, covered = _later(columns, list(LATER.values()))
+    share = float(np.mean(covered)) if covered.size else math.nan
+    chance = math.sqrt(0.09 / max(covered.size, 1))
     return [
         Statement(
             "of at least 41 plateaus, digits among them, half are forecast within 0.05 of "
@@ -94,7 +98,35 @@ def judge(columns: Mapping[str, np.ndarray]) -> list[Statement]:
             if second.size
             else "none",
         ),
+        Statement(
+            "the 90 % intervals of second and third stages contain 85 to 95 % of them, give or "
+            "take two standard errors",
+            0.85 - 2 * chance <= share <= 0.95 + 2 * chance,
+            f"{share:.1%} ± {chance:.1%} of {later.size}, with |log10| median "
+            f"{np.median(later):.3f}, 90 % {np.quantile(later, 0.9):.3f}"
+            if later.size
+            else "none",
+        ),
     ]
+
+
+def _later(
+    columns: Mapping[str, np.ndarray], words: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """|log10| errors of later stages, and which are inside their interval.
+
+    A stage that training did not reach counts where it was due before the end.
+    """
+    errors, inside = [], []
+    for word in words:
+        step, low, high, time = (
+            columns[f"{word}_{part}"] for part in ("forecast", "low", "high", "measured")
+        )
+        rows = np.isfinite(step) & (np.isfinite(time) | (high < columns["steps"]))
+        error = np.abs(np.log10(step[rows]) - np.log10(time[rows]))
+        errors.append(np.where(np.isfinite(error), error, _NEVER))
+        inside.append((low[rows] <= time[rows]) & (time[rows] <= high[rows]))
+    return np.concatenate(errors), np.concatenate(inside)
 
 
 def judge_refusals(columns: Mapping[str, np.ndarray]) -> Statement:

@@ -83,6 +83,7 @@ GROUPS = {
     "tanh, digits, classes": Group("tanh", "digits", 3, 10, "cross-entropy", True),
 }  # fmt: skip
 OF_EACH_GROUP, STEPS = 4, 1500
+LATER = {2: "second", 3: "third"}
 HEALTHY = 4  # networks of ordinary scale per group
 BETWEEN, BETWEEN_STEPS = 3, 500
 
@@ -197,7 +198,7 @@ def training_stages(group: Group, member: Member) -> tuple[Stages, float]:
     is_free = group.trains_biases or classify(group.activation).offset != 0.0
     constant = task.best_constant() if is_free else np.zeros(group.outputs)
     unit = {"mean": 2.0 / group.outputs, "logistic": 1.0 / group.outputs}.get(group.loss, 1.0)
-    return find_stages(task, constant, is_free=is_free, count=2), unit
+    return find_stages(task, constant, is_free=is_free, count=max(LATER)), unit
 
 
 def _row(
@@ -206,14 +207,11 @@ def _row(
     low, high = answer.interval or (math.nan, math.nan)
     stages, unit = training_stages(group, member)
     # Steps until the loss is near that of the plateau, leaves it, and is half-way.
-    arrival, early, half, second = (
-        _first(curve, unit * stages.level(part, number))
-        for part, number in (
-            (-_EARLY, 1), (_EARLY, 1), (0.5, 1), (0.5, min(2, len(stages.falls))),
-        )
-    )  # fmt: skip
+    arrival, early, half = (
+        _first(curve, unit * stages.level(part)) for part in (-_EARLY, _EARLY, 0.5)
+    )
     flat = math.isfinite(half) and half > arrival
-    return {
+    row = {
         "group": name,
         "scale": member.scale,
         "plateau": answer.plateau,
@@ -224,9 +222,21 @@ def _row(
         "measured": half,
         "early_share": (early - arrival) / (half - arrival) if flat else math.nan,
         "stages": answer.stages,
-        "second_forecast": answer.later[0].step if answer.later else math.nan,
-        "second_measured": second if answer.later else math.nan,
+        "steps": float(len(curve)),
     }
+    later = {entry.stage: entry for entry in answer.later}
+    for number, word in LATER.items():
+        entry = later.get(number) if number <= len(stages.falls) else None
+        low, high = entry.interval if entry else (math.nan, math.nan)
+        row |= {
+            f"{word}_forecast": entry.step if entry else math.nan,
+            f"{word}_low": low,
+            f"{word}_high": high,
+            f"{word}_measured": _first(curve, unit * stages.level(0.5, number))
+            if entry
+            else math.nan,
+        }
+    return row
 
 
 def _first(curve: np.ndarray, level: float) -> float:

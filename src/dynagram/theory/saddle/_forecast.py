@@ -24,6 +24,13 @@ from dynagram.theory.saddle._chain import Chain
 from dynagram.theory.saddle._classes import classify
 from dynagram.theory.saddle._descent import Descent
 from dynagram.theory.saddle._forecast_record import Bounds, Counterfactual, Forecast, LaterStage
+from dynagram.theory.saddle._interval import (
+    batch_spreads,
+    corrected,
+    interval_of,
+    later_stages,
+    neglected_curvature,
+)
 from dynagram.theory.saddle._plateau import Escape, Plateau, gradient_size
 from dynagram.theory.saddle._stages import count_stages
 from dynagram.theory.saddle._surrogate import surrogate_escape
@@ -42,14 +49,6 @@ _LARGEST_OUTPUT = 0.1
 _EARLY_SHARE = 0.5
 # Gradients below this part of Adam's ε leave it gradient descent at the rate η/ε.
 _BELOW_EPSILON = 0.1
-# Error of log10(steps) per unit of nonlinearity, by the order q of the first nonlinear term, and
-# of a step that is not observed: fitted to trained networks, see the experiment.
-_NEGLECTED = {2: 0.45, 3: 0.12}
-# Of the correction by the network's own flow, and the least without one: its usual size.
-_CORRECTED, _LEAST = 0.2, 0.012
-_SUBBATCHES = 4
-# 90 % quantiles: of a Gaussian, and of Student's t for a spread known from four sub-batches only.
-_GAUSSIAN, _STUDENT = 1.645, 2.132
 _GAIN_SAMPLES = 256  # enough for the mean slopes of a rescaled network
 
 
@@ -120,21 +119,23 @@ def forecast(
         escape = None if judge.level else escape
     counterfactuals, interval, later, bounds, bootstrap = (), None, (), None, None
     if escape is not None:
-        whole = case.quick_steps(escape.quick)
-        spread = _batch_spread(case, escape, whole, seed)
-        ratio = case.curvature_ratio(escape, kind.q)
-        judge.numbers["curvature_ratio"] = ratio
-        neglected = _neglected(ratio, max(state.nonlinearity, default=0.0), kind.q)
-        ratio = 1.0 if math.isnan(ratio) else ratio
-        escape = replace(escape, steps=ratio * escape.steps)
-        interval = _interval(case, escape, spread, neglected)
+        # With σ''(0) ≠ 0 squares of the inputs are learnt by the time of the later stages.
+        last = 1 if kind.q == 2 else case.followed(escape, count, _LARGEST_NONLINEARITY)
+        whole = case.quick_steps(escape.quick, last)
+        spreads = batch_spreads(case, escape, whole, seed)
+        ratios = case.curvature_ratios(escape, kind.q, last)
+        judge.numbers["curvature_ratio"] = ratios[0]
+        worst = max(state.nonlinearity, default=0.0)
+        neglected = [neglected_curvature(ratio, worst, kind.q) for ratio in ratios]
+        first = escape
+        escape = replace(escape, steps=corrected(escape.steps, ratios[0]))
+        interval = interval_of(case, escape, escape.steps, spreads[0], neglected[0])
         counterfactuals = tuple(
-            _counterfactual(case, escape, whole, layer, factor)
+            _counterfactual(case, escape, whole[0], layer, factor)
             for layer in range(1, model.network.depth + 1)
         )
         bounds, bootstrap = _bounds(case, state)
-        if kind.q != 2:  # with σ''(0) ≠ 0 squares of the inputs are learnt by then
-            later = case.later_stages(escape, count, _LARGEST_NONLINEARITY)
+        later = later_stages(case, first, escape, ratios, spreads, neglected)
     return Forecast(
         regime=_regime(judge, state, case, present, count, escape, later),
         escape_step=None if escape is None else escape.steps,
@@ -248,50 +249,13 @@ def _regime(
     return replace(regime, reasons=reasons)
 
 
-def _batch_spread(case: Plateau, escape: Escape, whole: float, seed: int) -> float:
-    """Root-mean-square change of log10(steps) on random halves of the batch.
-
-    A half differs from the whole by as much as the whole from the population.
-    """
-    if not math.isfinite(escape.steps):
-        return 0.0
-    rng = np.random.default_rng(seed)
-    changes = []
-    for _ in range(_SUBBATCHES):
-        rows = rng.permutation(len(case.x))[: max(len(case.x) // 2, 1)]
-        half = case.on_rows(rows).quick_steps(escape.quick)
-        changes.append(math.log10(half / whole) if math.isfinite(half) else 1.0)
-    return math.sqrt(float(np.mean(np.square(changes))))
-
-
-def _neglected(ratio: float, nonlinearity: float, q: int | None) -> float:
-    """Spread of log10(steps) from curvature: of what the network's own flow corrects, or all."""
-    whole = _NEGLECTED[2 if q == 2 else 3] * nonlinearity
-    return max(whole, _LEAST) if math.isnan(ratio) else _CORRECTED * abs(math.log10(ratio))
-
-
-def _interval(
-    case: Plateau, escape: Escape, spread: float, neglected: float
-) -> tuple[float, float]:
-    steps = escape.steps
-    if not math.isfinite(steps):
-        return (math.inf, math.inf)
-    batches = case.batch_noise(escape.early, steps)
-    width = math.hypot(
-        _STUDENT * spread, _GAUSSIAN * neglected, _GAUSSIAN * 0.3 / steps, _GAUSSIAN * batches
-    )
-    # A buffer that is filled already saves what an empty one costs.
-    filled = max(steps - case.descent.start, 0.5 * steps)
-    return filled * 10.0**-width, steps * 10.0**width
-
-
 def _counterfactual(
     case: Plateau, escape: Escape, whole: float, layer: int, factor: float
 ) -> Counterfactual:
     """By as much sooner as the surrogate with one layer rescaled leaves."""
     if not math.isfinite(whole):
         return Counterfactual(layer, factor, math.inf)
-    changed = case.rescaled(layer, factor, _GAIN_SAMPLES).quick_steps(escape.quick)
+    (changed,) = case.rescaled(layer, factor, _GAIN_SAMPLES).quick_steps(escape.quick)
     return Counterfactual(layer, factor, escape.steps * changed / whole)
 
 

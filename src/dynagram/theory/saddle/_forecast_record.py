@@ -37,11 +37,13 @@ class LaterStage:
 
     - `stage`: its number; the first escape is 1.
     - `step`: when half of its fall is done.
+    - `interval`: contains it with 90 % probability.
     - `loss`: the loss then.
     """
 
     stage: int
     step: float
+    interval: tuple[float, float]
     loss: float
 
 
@@ -78,7 +80,7 @@ class Forecast:
     - `scales`, `nonlinearity`: as in `LayerSignals`.
     - `stages`: the number of separate escapes a linear network would make, one per singular value
         of Σ^{−1/2}E[xyᵀ] above the noise of the batch. `escape_step` is about the first of them.
-    - `later`: the next ones, as far as the surrogate can follow them; without an interval.
+    - `later`: the next ones, as far as the surrogate can follow them.
     - `bounds`: what the theorem says, None where a mean is learnt beside.
     - `bootstrap_step`: until here the small layers are below m_0, which an escape needs (50).
     - `counterfactuals`: the forecast with each layer in turn rescaled.

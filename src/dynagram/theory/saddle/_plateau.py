@@ -12,7 +12,6 @@ from dynagram.networks import Model
 from dynagram.observables._signal import layer_signals
 from dynagram.theory.saddle._chain import Chain, ahead, chain_of
 from dynagram.theory.saddle._descent import SHORT, Descent
-from dynagram.theory.saddle._forecast_record import LaterStage
 from dynagram.theory.saddle._network_flow import network_escape
 from dynagram.theory.saddle._stages import Stages, find_stages
 from dynagram.theory.saddle._surrogate import RTOL, iterated_escape, surrogate_escape, velocity
@@ -89,12 +88,12 @@ class Plateau:
         stages = find_stages(task, constant, is_free=learns, count=_MOST_STAGES)
         return cls(model, x, y, descent, loss, unit, fraction, chain, task, stages, learns)
 
-    def on_rows(self, rows: np.ndarray) -> Plateau:
-        """The same on a part of the batch."""
+    def on_rows(self, rows: np.ndarray, count: int = 1) -> Plateau:
+        """The same on a part of the batch, with its first `count` stages."""
         x, y = self.x[rows], self.y[rows]
         task = make_task(self.loss, x, y)
         constant = task.best_constant() if self.learns_constants else self.stages.constant
-        stages = find_stages(task, constant, is_free=self.learns_constants, count=1)
+        stages = find_stages(task, constant, is_free=self.learns_constants, count=count)
         return replace(self, x=x, y=y, task=task, stages=stages)
 
     def rescaled(self, layer: int, factor: float, samples: int) -> Plateau:
@@ -142,43 +141,71 @@ class Plateau:
         quick = 0.1 * slowness if is_stiff else slowness
         return Escape(steps, share, arrival, *chains, time, slowness, quick)
 
-    def quick_steps(self, slowness: float) -> float:
-        """Steps of the surrogate at a lower precision."""
-        return self.escape(_QUICK_RTOL, slowness).steps
+    def quick_steps(self, slowness: float, count: int = 1) -> list[float]:
+        """Steps of the surrogate to its first `count` stages, at a lower precision."""
+        escape = self.escape(_QUICK_RTOL, slowness)
+        later = self.later_times(escape, range(2, count + 1), slowness)
+        return [escape.steps, *(self.steps_from(escape, time) for time in later)]
 
-    def curvature_ratio(self, escape: Escape, q: int | None) -> float:
-        """The escape time of the network itself over the surrogate's, on a part of the batch.
+    def steps_from(self, escape: Escape, time: float) -> float:
+        """The step at a flow time after the escape."""
+        if not math.isfinite(time):
+            return math.inf
+        return escape.steps + self.descent.steps(time) - self.descent.steps(escape.time)
+
+    def later_times(self, escape: Escape, numbers: range, slowness: float) -> list[float]:
+        """Flow times at half of the stages `numbers`, inf for those that are not there."""
+        levels = [self.stages.level(0.5, n) for n in numbers if n <= len(self.stages.falls)]
+        if not levels or not math.isfinite(escape.time):
+            return [math.inf for _ in numbers]
+        onward = surrogate_escape(
+            self.task, escape.last, levels, rtol=_QUICK_RTOL, slowness=slowness
+        )
+        missing = len(numbers) - len(levels)
+        return [escape.time + time for time in onward.times] + [math.inf] * missing
+
+    def curvature_ratios(self, escape: Escape, q: int | None, count: int = 1) -> list[float]:
+        """Times of the network itself over the surrogate's to its stages, on a part of the batch.
 
         nan where it is not worth its cost, because a fast mean makes the flow stiff, or where the
         part is too small: with σ''(0) ≠ 0 networks fit the n_0² squares of few samples by chance.
         """
         if not math.isfinite(escape.time):
-            return 1.0
+            return [1.0] * count
         parameters = sum(W.size for W in self.chain.weights)
         rows = int(np.clip(_EFFORT // parameters, *_ROWS))
         is_small = rows < min(len(self.x), self.x.shape[1] ** 2)
         if escape.quick < escape.slowness or (q == 2 and is_small):
-            return math.nan
+            return [math.nan] * count
         part = self
         if rows < len(self.x):
-            part = self.on_rows(np.linspace(0, len(self.x) - 1, rows).astype(int))
-        surrogate = part.escape(_QUICK_RTOL, escape.slowness).time
-        level = part.stages.level(self.fraction)
+            part = self.on_rows(np.linspace(0, len(self.x) - 1, rows).astype(int), count)
+        surrogate = part.escape(_QUICK_RTOL, escape.slowness)
+        expected = [
+            surrogate.time,
+            *part.later_times(surrogate, range(2, count + 1), escape.slowness),
+        ]
+        levels = [part.stages.level(self.fraction)]
+        levels += [
+            part.stages.level(0.5, n) for n in range(2, count + 1) if n <= len(part.stages.falls)
+        ]
         arrival = part.stages.loss + _ARRIVED * part.stages.falls[0]
         parts = (self.model.network.activation, self.loss, part.x, part.y)
         begun = network_escape(*parts, self.chain, [arrival], rtol=_QUICK_RTOL)
         ended = network_escape(
-            *parts, begun.chain, [level], rtol=_QUICK_RTOL, slowness=escape.slowness
+            *parts, begun.chain, levels, rtol=_QUICK_RTOL, slowness=escape.slowness
         )
-        time = begun.times[0] + ended.times[0]
-        is_usable = math.isfinite(time) and math.isfinite(surrogate) and time > 0.0 < surrogate
-        return time / surrogate if is_usable else math.nan
+        times = [begun.times[0] + time for time in ended.times]
+        times += [math.inf] * (count - len(times))
+        return [
+            time / other if math.isfinite(time + other) and time > 0.0 < other else math.nan
+            for time, other in zip(times, expected, strict=True)
+        ]
 
-    def later_stages(self, escape: Escape, count: int, largest: float) -> tuple[LaterStage, ...]:
-        """Half of each later stage, as long as the network with the chain's weights is linear."""
-        stages, chain, time = [], escape.last, escape.time
+    def followed(self, escape: Escape, count: int, largest: float) -> int:
+        """To which stage the network with the surrogate's weights stays linear, 1 for the first."""
+        chain = escape.last
         for number in range(2, min(count, len(self.stages.falls)) + 1):
-            # The network with the surrogate's weights: is its signal still small?
             params = tuple(
                 part._replace(b=b, W=W)
                 for part, b, W in zip(self.model.params, chain.biases, chain.weights, strict=True)
@@ -187,17 +214,15 @@ class Plateau:
             is_small = max(signals.nonlinearity, default=0.0) <= largest
             # What is not linear in the stages before falls too, as much as they leave behind.
             if not is_small or self.stages.falls[number - 1] < self.stages.floor:
-                break
+                return number - 1
             level = self.stages.level(0.5, number)
             onward = surrogate_escape(
                 self.task, chain, [level], rtol=_QUICK_RTOL, slowness=escape.slowness
             )
-            chain, time = onward.chain, time + onward.times[0]
-            if math.isfinite(time):
-                further = (time - escape.time) * (1.0 - self.descent.momentum) / self.descent.rate
-                steps = escape.steps + self.descent.counted(further)
-                stages.append(LaterStage(number, steps, self.unit * level))
-        return tuple(stages)
+            if not math.isfinite(onward.times[0]):
+                return number - 1
+            chain = onward.chain
+        return max(1, min(count, len(self.stages.falls)))
 
     def batch_noise(self, chain: Chain, steps: float) -> float:
         """Spread of log10(steps) from mini-batches: that of the mean drive over all steps.
