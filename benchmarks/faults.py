@@ -13,12 +13,14 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,7 @@ sys.path.insert(0, str(TESTS))
 
 from dynagram import MLP, simulate  # noqa: E402
 from dynagram.data import load_arrays  # noqa: E402
-from dynagram.ensembles.engine import resume_job, run_job  # noqa: E402
+from dynagram.ensembles.engine import read_job, resume_job, run_job  # noqa: E402
 from dynagram.errors import DynagramError  # noqa: E402
 from oracles.walks import DRIFT, Walks, files  # noqa: E402
 
@@ -286,8 +288,8 @@ def stopped_scheduler(case):
     return lost_scheduler(case, signal.SIGSTOP)
 
 
-def interrupted(case, number, executor):
-    """A run in a process of its own that gets a signal once it has begun."""
+def begun(case, executor=None, pause=0.5):
+    """A run in a process of its own whose first chunk is stored."""
     program = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may have them
@@ -297,7 +299,7 @@ def interrupted(case, number, executor):
         "from dynagram.ensembles.engine import run_job\n"
         "def tell(progress): print('begun', flush=True)\n"
         "if __name__ == '__main__':\n"
-        f"    run_job(Walks(DRIFT, chunk_members={CHUNK}, pause=0.5), members={MEMBERS},\n"
+        f"    run_job(Walks(DRIFT, chunk_members={CHUNK}, pause={pause}), members={MEMBERS},\n"
         f"            folder=sys.argv[1], executor={executor!r}, progress=tell)\n"
     )
     (case.folder / "program.py").write_text(program)
@@ -310,10 +312,16 @@ def interrupted(case, number, executor):
         start_new_session=True,
     )
     assert process.stdout.readline() == "begun\n"
-    begun = time.monotonic()
+    return process
+
+
+def interrupted(case, number, executor):
+    """What becomes of a run that gets a signal once it has begun."""
+    process = begun(case, executor)
+    struck = time.monotonic()
     os.killpg(process.pid, number)
     process.communicate()
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - struck
     state = json.loads((case.run / "status.json").read_text())["state"]
     if state != "interrupted":
         return f"NOT INTERRUPTED but {state}"
@@ -333,6 +341,75 @@ def terminated(case):
 def hung_up(case):
     """SIGHUP"""
     return interrupted(case, signal.SIGHUP, None)
+
+
+def killed(case):
+    """kill -9 at 24 moments of a run"""
+    moments, stored = np.random.default_rng(1).uniform(0.0, 0.5, 24), []
+    for moment in moments:
+        shutil.rmtree(case.run, ignore_errors=True)
+        process = begun(case, pause=0.02)
+        time.sleep(moment)
+        process.kill()
+        process.communicate()
+        stored.append(len(list((case.run / "chunks").glob("*.json"))))
+        if (said := case.resumed()) != "the same bits":
+            return f"{said}, killed {moment:.3f} s after the first chunk"
+    return f"24 killed with {min(stored)} to {max(stored)} chunks of 10 stored; the same bits"
+
+
+def full_disk(case):
+    """a disk of 64, 96 or 128 kB for a run of 200"""
+    disk, said = case.folder / "disk", ""
+    disk.mkdir()
+    case.run = disk / "run"
+    for size in (64, 96, 128):
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(disk)]
+        if subprocess.run(mount, capture_output=True).returncode:
+            return "left out: only root may mount a disk"
+        try:
+            said = refusal(lambda: run_job(job(), members=MEMBERS, folder=case.run))
+            subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+            if not said.startswith("refused") or (bits := case.resumed()) != "the same bits":
+                return f"NOT SURVIVED: {size} kB, {said}"
+        finally:
+            subprocess.run(["umount", str(disk)], check=True)
+    return f"{said}; three disks, resumed with more room: {bits}"
+
+
+DAMAGES = {
+    "a byte changed": lambda data, half: data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :],
+    "cut in half": lambda data, half: data[:half],
+    "cut to a byte": lambda data, _: data[:1],
+}
+
+
+def damaged_files(case):
+    """31 damaged files of complete runs, read and resumed"""
+    case.complete()
+    whole = case.run.rename(case.folder / "whole")
+    expected = read_job(whole, job_class=Walks).arrays
+    names = sorted(p.relative_to(whole) for p in whole.rglob("*") if p.is_file())
+    count = Counter()
+    for n, place in enumerate(np.linspace(0, len(names) - 1, 31).astype(int)):
+        shutil.rmtree(case.run, ignore_errors=True)
+        shutil.copytree(whole, case.run)
+        name, (damage, change) = names[place], list(DAMAGES.items())[n % len(DAMAGES)]
+        data = (case.run / name).read_bytes()
+        (case.run / name).write_bytes(change(data, len(data) // 2))
+        try:
+            arrays = read_job(case.run, job_class=Walks).arrays
+            if any(not np.array_equal(arrays[key], expected[key]) for key in expected):
+                return f"OTHER NUMBERS READ: {name} {damage}"
+        except DynagramError:
+            count["reading refused"] += 1
+        if refusal(case.resumed).startswith("refused"):
+            count["resuming refused"] += 1
+        elif case.same() != "the same bits":
+            return f"OTHER BITS: {name} {damage}"
+        else:
+            count["resumed with the same bits"] += 1
+    return ", ".join(f"{number} {word}" for word, number in count.items())
 
 
 def bomb(case):
@@ -371,11 +448,13 @@ def huge_network(_):
 FAULTS = {
     forged_paths: 10, stray_record: 10, forged_chunk: 10, linked_folder: 10, read_only: 10,
     missing_metadata: 10, foreign_code: 30, bomb: 120, many_inputs: 10, huge_network: 30,
-    terminated: 60, hung_up: 60, ctrl_c: 60, killed_process: 60, torn_result: 180,
-    endless_member: 180,
+    damaged_files: 120, full_disk: 30, terminated: 60, hung_up: 60, ctrl_c: 60,
+    killed_process: 60, torn_result: 180, endless_member: 180,
     poison_on_processes: 180, poison_on_dask: 240, dead_scheduler: 90,
 }  # fmt: skip
-PATIENT = {stopped_process: 150, stopped_dask_worker: 180, stopped_scheduler: 150}
+PATIENT = {
+    killed: 24 * 30, stopped_process: 150, stopped_dask_worker: 180, stopped_scheduler: 150,
+}  # fmt: skip
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Float64 without global state: theory runs inside `float64()` and returns NumPy arrays."""
+"""How JAX computes for us: in float64 without global state, and compiled with care or in haste."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import numpy as np
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# To `jax.jit` for what runs a few times on little: most of its time is spent in the compiler.
+IN_HASTE = {"xla_backend_optimization_level": 0}
 
 
 def float64(function: Callable[P, T]) -> Callable[P, T]:

@@ -341,7 +341,7 @@ def watching(monkeypatch, answers):
     monkeypatch.setattr(dask_module.time, "monotonic", lambda: clock["now"])
     workers._client, workers._address = FakeClient(answers), "tcp://there:8786"
     workers._asked = workers._answered = workers._served = workers._manned = 0.0
-    workers._wanted = 0
+    workers._wanted, workers._wait = 0, dask_module._MISSING
 
     def after(seconds):
         for _ in range(int(seconds)):
@@ -386,6 +386,21 @@ def test_local_workers_that_are_missing_are_replaced(monkeypatch):
     answers["workers"]["c"] = {}
     after(100)
     assert scaled == [3]
+
+
+def test_workers_that_are_slow_to_start_are_not_drowned_in_others(monkeypatch):
+    """On a busy machine two local workers became ten, each slower to start than the last."""
+    workers, after = watching(monkeypatch, lambda: {"workers": {"a": {}}})
+
+    class Cluster:
+        worker_spec: ClassVar = {0: {}, 1: {}}
+
+        def scale(self, count):
+            self.worker_spec |= {number: {} for number in range(count)}
+
+    workers._wanted, workers._cluster = 2, Cluster()
+    after(600)
+    assert len(Cluster.worker_spec) == 6  # after 30, 60, 120 and 240 s
 
 
 def test_a_cluster_without_workers(monkeypatch):

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram._precision import float64
+from dynagram._precision import IN_HASTE, float64
 from dynagram.activations import Activation
 from dynagram.gaussian._hermite import hermite_functions, hermite_table
 from dynagram.gaussian._kernel_tiles import Index, KernelStep, Tiling
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 _CHUNK = 16  # Hermite terms unrolled in one compiled pass
 _FUSED_TERMS = (16, 32)
+_FEW = 64  # samples for which compiling costs more than terms that are not needed, or slow code
 _TERMS = (48, 64, 96, 128)
 _TOLERANCE = 1e-13
 _NODE_BLOCK = 32  # node counts are padded to multiples of this: few compiled shapes
@@ -67,8 +68,9 @@ def series_step(
     safe = np.maximum(np.asarray(variance), SMALLEST_VARIANCE)
     if not sigma.jumps and shares_nodes(sigma):
         stride, offset = _stride(sigma.parity)
-        for terms in _FUSED_TERMS:
-            found, quality = _fused_pass(sigma, then)(
+        few = tiling.samples <= _FEW
+        for terms in _FUSED_TERMS[-1:] if few else _FUSED_TERMS:
+            found, quality = _fused_pass(sigma, then, in_haste=few)(
                 safe, tiles, *_nodes(sigma, _exponent(safe), terms), *tiling.places,
                 tiling.samples, extra,
             )  # fmt: skip
@@ -84,10 +86,10 @@ def _compiled(then: Callable[..., Any]):
 
 
 @functools.lru_cache(maxsize=128)
-def _fused_pass(sigma: Activation, then: Callable[..., Any]):
+def _fused_pass(sigma: Activation, then: Callable[..., Any], *, in_haste: bool):
     """Coefficients, series and `then` in one compiled pass, for few terms, and their quality."""
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=IN_HASTE if in_haste else None)
     def run(
         variance: Index, tiles: jax.Array, t: jax.Array, w: jax.Array, h: jax.Array,
         i: Index, j: Index, samples: int | jax.Array, extra: tuple[Any, ...],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from dynagram._precision import float64
+from dynagram._precision import IN_HASTE, float64
 from dynagram.data import Data
 from dynagram.data._data import is_one_hot
-from dynagram.networks import Architecture, Model
+from dynagram.networks import Architecture, Model, Params
 from dynagram.training._losses import loss_value
 
 _CANDIDATES = ("relu", "gelu", "tanh", "silu", "leaky_relu(0.01)", "elu", "sigmoid", "softplus")
@@ -38,21 +41,27 @@ def likely_activation(model: Model, data: Data) -> tuple[str, float, float] | No
     >>> likely_activation(Model.of_matrices(net, "relu"), Data(x, np.asarray(y)))[0]
     'tanh'
     """
-    x, y = jnp.asarray(data.x[:_SAMPLES]), jnp.asarray(data.y[:_SAMPLES])
+    x, y = data.x[:_SAMPLES], data.y[:_SAMPLES]
     kind = "cross-entropy" if data.outputs > 1 and is_one_hot(data.y) else "mean"
-    network, params = model.network, jax.tree.map(jnp.asarray, model.in_float64().params)
+    losses = np.asarray(_losses(model.network, kind, model.in_float64().params, x, y))
+    silent, given, candidates = losses[0], losses[1], losses[2:]
+    best = int(np.argmin(np.where(np.isfinite(candidates), candidates, np.inf)))
+    if candidates[best] * _CLEARLY < given and candidates[best] < silent:
+        return _CANDIDATES[best], float(candidates[best]), float(given)
+    return None
 
-    def loss_with(activation: object) -> float:
-        other = Architecture(network.widths, activation, skip=network.skip or 0.0)  # pyright: ignore
-        return float(loss_value(kind, other.apply(params, x), y))
 
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=IN_HASTE)
+def _losses(network: Architecture, kind: str, params: Params, x: Array, y: Array) -> Array:
+    """The loss of a constant output, with the given activation, and with every candidate.
+
+    Compiled as one and in haste, for it runs once: most of its time would be spent on the compiler.
+    """
     constant = jnp.mean(y, axis=0, keepdims=True) * jnp.ones_like(y)
     if kind == "cross-entropy":
         constant = jnp.log(jnp.maximum(constant, 1e-12))
-    silent, given = float(loss_value(kind, constant, y)), loss_with(network.activation)
-    losses = {name: loss_with(name) for name in _CANDIDATES}
-    finite = {name: loss for name, loss in losses.items() if np.isfinite(loss)}
-    name = min(finite, key=lambda candidate: finite[candidate])
-    if finite[name] * _CLEARLY < given and finite[name] < silent:
-        return name, finite[name], given
-    return None
+    losses = [loss_value(kind, constant, y)]
+    for activation in (network.activation, *_CANDIDATES):
+        other = Architecture(network.widths, activation, skip=network.skip or 0.0)
+        losses.append(loss_value(kind, other.apply(params, x), y))
+    return jnp.stack(losses)

@@ -26,7 +26,8 @@ _ANSWER = 5.0
 # Workers may come late: clusters that a queue starts take their time.
 NO_WORKERS = 600.0
 # Seconds after which a local worker that is missing is replaced: one that dies while it starts is
-# not started again by Dask.
+# not started again by Dask. Twice as long each time until all are there: on a busy machine they
+# take long to start, and longer the more of them there are.
 _MISSING = 30.0
 
 _OF_A_LOCAL_CLUSTER = {
@@ -89,6 +90,7 @@ class DaskWorkers(Elsewhere):
         self._asked = self._answered = self._served = self._manned = time.monotonic()
         threads = sum(self._client.ncores().values())
         self._wanted = threads if self._cluster is not None else 0
+        self._wait = _MISSING
         executor = self._client.get_executor(pure=False)
         super().__init__(executor, window=max(2, 2 * threads), limit=limit)
 
@@ -122,9 +124,9 @@ class DaskWorkers(Elsewhere):
     def _replace_missing(self, missing: int) -> None:
         """Start as many workers of a local cluster as have been missing for long."""
         if missing <= 0:
-            self._manned = self._answered
-        elif self._answered - self._manned > _MISSING:
-            self._manned = self._answered
+            self._manned, self._wait = self._answered, _MISSING
+        elif self._answered - self._manned > self._wait:
+            self._manned, self._wait = self._answered, 2 * self._wait
             self._cluster.scale(len(self._cluster.worker_spec) + missing)
 
     def _lost(self, what: str) -> RunError:

@@ -26,6 +26,7 @@ from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, UNDERFLOW, shares_n
 LARGEST_KERNEL = 1e8
 _WORK_PER_BLOCK = 2**22
 _LONGEST_BLOCK = 256
+_SHALLOW = 8
 
 
 def per_layer(
@@ -69,7 +70,7 @@ def kernel_flow(
     >>> K[:, 0].round(12)
     array([1.        , 0.39429449, 0.23645041])
     """
-    if slopes(sigma) is not None or not shares_nodes(sigma):
+    if slopes(sigma) is not None or not shares_nodes(sigma) or C_b.size <= _SHALLOW:
         return _layer_by_layer(sigma, K1, C_b, C_W)
     rows, done = [K1], 1
     while done < C_b.size:
@@ -101,7 +102,11 @@ def kernel_flow(
 def _layer_by_layer(
     sigma: Activation, K1: np.ndarray, C_b: np.ndarray, C_W: np.ndarray
 ) -> np.ndarray:
-    """Without fixed nodes: σ is scale-invariant, or what it does away from 0 moves them with K."""
+    """Without fixed nodes and without compilation.
+
+    Where σ is scale-invariant, where what it does away from 0 moves the nodes with K, and for few
+    layers, which take less time than the compiler.
+    """
     limited = slopes(sigma) is None
     rows = [K1]
     with np.errstate(over="ignore"):
