@@ -86,7 +86,10 @@ def recognise(graph: Graph) -> Recognised:
             notes.append(f"{', '.join(map(str, kinds))} behind the last matrix is left out")
     tied = [name for name, uses in graph.uses().items() if uses > 1]
     if tied:
-        notes.append(f"{tied[0]} is both embedding and readout: signals are as if it were not")
+        notes.append(
+            f"{tied[0]} is both embedding and readout: signals are as if it were not, and so are "
+            "outputs of tokens that do not occur; outputs of tokens that do are left out of theory"
+        )
     shape = (*signal.grid, signal.values.shape[2])
     try:
         network = Chain([part.block for part in parts], shape)

@@ -53,7 +53,9 @@ def load_config(
 
     Weights have the standard deviation `initializer_range`. The output matrices of GPT-2's
     branches are divided by √(2·layers), as its code means to do; `scaled` says otherwise. The
-    readout is a matrix of its own, also where the released model ties it to the embedding.
+    readout is a matrix of its own. Where the released model ties it to the embedding, its outputs
+    are those of tokens that no input holds, of which nothing is left out: their rows of the table
+    are read nowhere else (D10, "A tied readout").
 
     **Arguments:**
 

@@ -312,7 +312,7 @@ def test_what_is_no_mlp_with_skips(blocks):
         ("max-pool", "use average-pool"),
         ("batch-norm", "ties all inputs together"),
         ("shared", "not fresh"),
-        ("tied", "a matrix of its own"),
+        ("tied", "of tokens that no input holds"),
         ("dropout", "evaluation"),
     ],
 )

@@ -182,6 +182,7 @@ def test_nodes_are_exact_for_polynomials():
         assert abs(w @ np.prod(x ** np.array(powers), axis=1) - expected) < 1e-12
     sobol = draw_nodes(5, 3, polynomial=False, count=64, seed=0)
     assert (sobol.groups, sobol.xi.shape) == (8, (512, 8))
+    assert (sobol.only(1).groups, sobol.only(1).is_exact) == (1, False)  # else all directions
     halves = sobol.xi[:64], sobol.xi[64:128]
     assert not np.allclose(*halves)
 

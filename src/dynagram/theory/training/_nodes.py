@@ -29,22 +29,20 @@ class Nodes(NamedTuple):
     """Points ξ (node, coordinate) with weights that add up to 1 in each of several averages.
 
     `groups` is the number of equal parts, one after the other, that are averages of their own:
-    several scramblings, or one exact rule.
+    several scramblings, or one exact rule, which `is_exact` says.
     """
 
     xi: Float[np.ndarray, "node coordinate"]
     weights: Float[np.ndarray, " node"]
     groups: int
+    is_exact: bool
 
     def only(self, groups: int) -> Nodes:
-        """The first of the parts."""
+        """The first of the parts; one scrambling is no exact rule."""
         count = len(self.weights) // self.groups * min(groups, self.groups)
-        return Nodes(self.xi[:count], self.weights[:count], min(groups, self.groups))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether there is one rule without a random part."""
-        return self.groups == 1
+        return self._replace(
+            xi=self.xi[:count], weights=self.weights[:count], groups=min(groups, self.groups)
+        )
 
 
 def draw_nodes(
@@ -62,9 +60,9 @@ def draw_nodes(
     """
     both = training + others
     if polynomial and 2 * both**2 + 1 <= _MOST_EXACT:
-        return Nodes(*_degree_five(both), 1)
+        return Nodes(*_degree_five(both), 1, is_exact=True)
     if grid and training in _GRID_POINTS and not polynomial:
-        return Nodes(*_product(_grid(training), _degree_five(others)), 1)
+        return Nodes(*_product(_grid(training), _degree_five(others)), 1, is_exact=True)
     points = []
     for scrambling in range(SCRAMBLINGS):
         # A seed of its own: the same points must not come back elsewhere.
@@ -72,7 +70,7 @@ def draw_nodes(
         uniform = engine.random(count)
         points.append(ndtri(np.clip(uniform, 1e-12, 1.0 - 1e-12)))
     weights = np.full(SCRAMBLINGS * count, 1.0 / count)
-    return Nodes(np.concatenate(points), weights, SCRAMBLINGS)
+    return Nodes(np.concatenate(points), weights, SCRAMBLINGS, is_exact=False)
 
 
 def _grid(coordinates: int) -> tuple[np.ndarray, np.ndarray]:
