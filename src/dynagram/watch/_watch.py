@@ -107,7 +107,7 @@ def watch(
 
             watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
         if theory:
-            _expect(watcher, recorder.module, recorder.x, recorder.look)
+            _expect(watcher, recorder.module, recorder.probe.x, recorder.look)
         hooks = StepHooks(watcher, recorder, optimizer)
         if watcher.last is None:
             watcher.record(hooks.look, watcher.step)
@@ -141,14 +141,27 @@ def _watch_jax(
     return watcher
 
 
-def _expect(watcher: Watcher, model: Any, x: Any, look: Any, params: Any = None) -> None:
-    """Bands of the beginning by theory; where there are none, a line says why."""
+def _expect(
+    watcher: Watcher, model: Any, x: Any, look: Callable[[], Any], params: Any = None
+) -> None:
+    """Bands of the beginning and of the kernel's drift; where there are none, a line says why."""
     from dynagram.watch._birth_bands import birth_bands
+    from dynagram.watch._drift_band import expect_drift
     from dynagram.watch._measure import one_line
 
+    if watcher.last is not None:
+        watcher.fail("theory: the run goes on, and its weights are not those it began with")
+        return
     try:
-        bands, reason = birth_bands(model, x, look(), params)
+        seen = look()
+        bands, reason = birth_bands(model, x, seen, params)
         watcher.birth |= bands
+        if not reason and "kernel_drift" in watcher.quantities and seen.task is not None:
+            drift = expect_drift(seen)
+            if isinstance(drift, str):
+                watcher.fail(f"theory of the kernel's drift: {drift}")
+            else:
+                watcher.memory.drift = drift
     except Exception as error:
         reason = one_line(error)
     if reason:
