@@ -55,6 +55,8 @@ def fill(
     samples: int,
 ) -> None:
     """Put the signals of all calls of a module into the look at it."""
+    if part.kind == "attention" and not getattr(part.module, "batch_first", True):
+        return  # samples come second
     outputs = [as_signal(z.detach(), part.kind, samples) for _, z in calls]
     if any(z is None for z in outputs):
         return

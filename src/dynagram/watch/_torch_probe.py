@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,16 @@ class Probe:
 
     **Arguments:**
 
-    - `batch`: x, (x, y), or a mapping of arguments by name.
+    - `batch`: x, (x, y), or a mapping of arguments by name, or (mapping, y).
     - `like`: a parameter, whose device and precision the numbers get.
+    - `forward`: what they are passed to; one that takes no arguments of these names gets the
+        mapping itself.
     """
 
-    def __init__(self, batch: Any, like: torch.Tensor):
+    def __init__(self, batch: Any, like: torch.Tensor, forward: Callable[..., Any]):
         self.arguments, self.options, self.y = _taken_apart(on_device(batch, like))
+        if self.options and not _takes(forward, self.options):
+            self.arguments, self.options = (self.options,), {}
         self.count = _length(self.arguments, self.options)
 
     @property
@@ -41,7 +46,7 @@ class Probe:
     @property
     def has_targets(self) -> bool:
         """Whether there are targets, for us or for the model itself."""
-        return self.y is not None or "labels" in self.options
+        return self.y is not None or isinstance(self.options.get("labels"), torch.Tensor)
 
     def head(self, samples: int) -> tuple[Any, Any, Any]:
         """Arguments, arguments by name and targets of the first samples."""
@@ -51,7 +56,8 @@ class Probe:
         return arguments, options, y
 
     def __repr__(self) -> str:
-        return str([tuple(v.shape) for v in self.arguments] or list(self.options))
+        shapes = [tuple(v.shape) for v in self.arguments if isinstance(v, torch.Tensor)]
+        return str(shapes or list(self.x))
 
 
 def _taken_apart(probe: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
@@ -70,11 +76,29 @@ def _taken_apart(probe: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     raise InvalidTypeError("probe", type(probe).__name__, allowed)
 
 
+def _takes(forward: Callable[..., Any], options: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(forward).bind(**options)
+    except TypeError:
+        return False
+    except ValueError:  # no signature to be had
+        pass
+    return True
+
+
 def _length(arguments: Any, options: Mapping[str, Any]) -> int:
-    tensors = [v for v in (*arguments, *options.values()) if isinstance(v, torch.Tensor) and v.ndim]
+    tensors = [tensor for tensor in _tensors((arguments, options)) if tensor.ndim]
     if not tensors or len(tensors[0]) < 2:
         raise InvalidValueError("probe", len(tensors[0]) if tensors else 0, "at least 2 samples")
     return len(tensors[0])
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, Mapping | tuple):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _tensors(value)
 
 
 def _head(values: Any, samples: int, count: int) -> Any:

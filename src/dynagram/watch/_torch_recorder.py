@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from dynagram.errors import InvalidValueError
-from dynagram.live._torch_layers import first_tensor, unwrapped
+from dynagram.live._torch_layers import unwrapped
 from dynagram.networks import Model
 from dynagram.watch._look import LayerLook, Look, Task
 from dynagram.watch._measure import one_line
@@ -22,6 +21,7 @@ from dynagram.watch._named_loss import loss_name
 from dynagram.watch._settings import sample_counts
 from dynagram.watch._targets import readable_targets
 from dynagram.watch._torch_curvature import PowerMethod
+from dynagram.watch._torch_outputs import is_scalar, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
     as_real,
@@ -54,7 +54,7 @@ class TorchRecorder:
     def __init__(self, model: nn.Module, probe: Any, loss: Loss | None, samples: int):
         self.module = unwrapped(model)
         self._like = reference_parameter(self.module)
-        self.probe = Probe(probe, self._like)
+        self.probe = Probe(probe, self._like, self.module.forward)
         self._loss = loss
         self._parts, sizes = self._called(weighted_parts(self.module))
         self._samples, self._feature_samples = sample_counts(self.probe.count, samples, *sizes)
@@ -103,7 +103,7 @@ class TorchRecorder:
             copy, arguments, options, y = self._prepared(self._samples, gradients=True)
             with self._captured(self._parts) as calls:
                 output = copy(arguments, options)
-            z = first_tensor(output)
+            z = outputs_of(output)
             if z.ndim < 2:
                 z = z.reshape(len(z), -1)
             loss = self._loss_of(output, z, y)
@@ -133,12 +133,14 @@ class TorchRecorder:
         numbers = {id(part.module): number for number, part in enumerate(self._parts)}
 
         def note(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-            if not isinstance(output, torch.Tensor) or not inputs:
+            # Attention returns its weights behind what it computes.
+            signal = output[0] if isinstance(output, tuple) and output else output
+            if not isinstance(signal, torch.Tensor) or not inputs:
                 return None
             # Copies: what comes next may work in place.
-            kept = output.clone()
-            calls.setdefault(numbers[id(module)], []).append((inputs[0].detach().clone(), output))
-            return kept
+            kept = signal.clone()
+            calls.setdefault(numbers[id(module)], []).append((inputs[0].detach().clone(), signal))
+            return (kept, *output[1:]) if isinstance(output, tuple) else kept
 
         handles = [part.module.register_forward_hook(note) for part in parts]
         try:
@@ -167,7 +169,7 @@ class TorchRecorder:
         try:
             with quiet(self.module), torch.no_grad():
                 copy, arguments, options, _ = self._prepared(2, gradients=False)
-                z = first_tensor(copy(arguments, options))
+                z = outputs_of(copy(arguments, options))
         except Exception as error:  # before training begins the user can mend it
             allowed = f"the model does not take it: {one_line(error)}"
             raise InvalidValueError("probe", self.probe, allowed) from error
@@ -184,7 +186,10 @@ class TorchRecorder:
         own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if isinstance(own, torch.Tensor):
             return own
-        return None if y is None else usual_loss(z, y)
+        if y is not None:
+            return usual_loss(z, y)
+        scalars = [v for v in output if is_scalar(v)] if isinstance(output, tuple) else []
+        return scalars[0] if len(scalars) == 1 else None  # a pair (outputs, loss)
 
     def _layers(
         self, calls: Any, z: torch.Tensor, loss: torch.Tensor | None, copy: Copy
@@ -249,10 +254,3 @@ class TorchRecorder:
             return readable_targets(z.cpu().double().numpy(), targets[0])
 
         return features
-
-
-def usual_loss(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy for classes, the mean squared error for reals, as torch.nn has them."""
-    if y.is_floating_point():
-        return F.mse_loss(z, y.reshape(z.shape))
-    return F.cross_entropy(z.reshape(-1, z.shape[-1]), y.reshape(-1))

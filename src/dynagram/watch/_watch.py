@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +46,20 @@ def watch(
     - `model`: a `torch.nn.Module`; compiled and data-parallel ones are looked at in their eager
         form. Or an equinox module of one sample, or a JAX function f(params, x) with `params`.
     - `probe`: a batch that is looked at each time: x, or (x, y), or a mapping of arguments as
-        Hugging Face models take. Some tens of samples do.
+        Hugging Face models take, or (mapping, y). Some tens of samples do.
     - `every`: steps between records.
     - `run`: a folder that keeps the records; an existing one goes on.
     - `sinks`: where records go besides, such as `JsonLines("watch.jsonl")`.
     - `optimizer`: whose steps count; by default the one that moves the model's parameters.
     - `loss`: loss(outputs, y), a mean over samples; by default what the model returns as `loss`,
-        else cross-entropy for classes and the mean squared error for reals.
+        or as the only scalar of a tuple, else cross-entropy for classes and the mean squared error
+        for reals.
     - `fresh`: makes the same model newly drawn; bands of the beginning are then measured on
         `draws` of them.
     - `draws`: how many.
-    - `theory`: whether the mean squares of dense layers at the beginning are worked out, where the
-        model is a network of ours; that takes seconds.
+    - `theory`: whether mean squares, gradients and cosines of tokens of dense and convolutional
+        layers at the beginning are worked out, where the model is a network of ours, and the drift
+        of the kernel, where it is an MLP; that takes seconds.
     - `quantities`: names from `dynagram.watch.QUANTITIES`; by default all.
     - `samples`: of the probe that gradients are taken of.
     - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
@@ -151,6 +153,9 @@ def _expect(
 
     if watcher.last is not None:
         watcher.fail("theory: the run goes on, and its weights are not those it began with")
+        return
+    if isinstance(x, Mapping):
+        watcher.fail("theory: a model that takes its inputs by name is not read")
         return
     try:
         seen = look()
