@@ -65,3 +65,40 @@ def test_in_jax_and_where_there_is_no_theory():
     (line,) = watcher.failures
     assert line.startswith("theory: no theory of ours applies")
     assert watcher.last.step == 0
+
+
+def test_gradients_and_similarity_of_tokens_have_their_ranges():
+    quantities = ["activation", "gradient", "similarity"]
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(32, 10, generator=generator)
+    with dynagram.watch(draw(3), (x, x[:, :1]), theory=True, quantities=quantities) as watcher:
+        pass
+    assert watcher.failures == []
+    assert watcher.alerts == []
+    last = watcher.last
+    assert {key for key in last.bands if key[0] == "gradient"} == {
+        ("gradient", name) for name in ("0", "2", "4")
+    }
+    assert not [key for key in last.bands if key[0] == "similarity"]  # samples have one token
+
+    def convolutions(gain):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(),
+                              nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+                              nn.Flatten(), nn.Linear(32 * 25, 3))  # fmt: skip
+        with torch.no_grad():  # every entry keeps its size: channels become alike
+            if gain:
+                model[2].weight[:] = model[2].weight.abs()
+        return model
+
+    x = torch.randn(16, 1, 5, 5, generator=generator)
+    y = torch.randint(0, 3, (16,), generator=generator)
+    for gain in (False, True):
+        with dynagram.watch(
+            convolutions(gain), (x, y), theory=True, quantities=quantities
+        ) as watcher:
+            pass
+        assert watcher.failures == []
+        told = {(alert.quantity, alert.layer) for alert in watcher.alerts}
+        assert {("similarity", "0"), ("similarity", "2")} <= set(watcher.last.bands)
+        assert told == set() if not gain else ("similarity", "2") in told

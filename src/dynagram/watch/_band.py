@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Origin = Literal["theory", "null", "redrawn"]
+Origin = Literal["theory", "null", "redrawn", "retrained"]
 Level = Literal["warning", "note"]
+
+FAMILY = 1e-3  # probability that any number of a healthy model raises an alert
 
 WORDS: dict[Origin, str] = {
     "theory": "by theory",
     "null": "if nothing had been learnt",
     "redrawn": "of the same model drawn again",
+    "retrained": "of the same model drawn again and trained on the probe",
 }
 
 
@@ -24,7 +27,7 @@ class Band:
     - `expected`: the value; None where theory gives a bound only.
     - `low`, `high`: the ends of the range, 95 % of it unless it is a bound.
     - `origin`: "theory"; "null", what independent data or random weights give; "redrawn", measured
-        on the same model drawn again.
+        on the same model drawn again; "retrained", the same after as much training on the probe.
     - `alarm`: the range beyond which an alert is raised; by default the same. Where one network
         has many numbers, some are outside 95 % by chance.
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dynagram.watch._look import Array, LayerLook, Look, as_matrix, thinned, to_numpy
+from dynagram.watch._plateau_state import State, plateau_state
+
+if TYPE_CHECKING:
+    from dynagram.watch._drift_band import DriftBand
+    from dynagram.watch._escape import Escape
+else:
+    DriftBand = Escape = object
 
 # What keeps a record cheap: samples of a tangent kernel, numbers in their gradients, rows of a
 # spectrum, columns of a Gram matrix.
@@ -29,6 +37,13 @@ class Memory:
     - `wander`: per layer, by how much steps of finite size may have moved it since.
     - `updates`: per layer, the squared norm of the last update that was seen.
     - `steps`, `losses`: of all records.
+    - `flow_time`: the time of gradient flow that the steps so far make; None where they are not
+        those of gradient descent with a known rate.
+    - `rate`: at the last record.
+    - `drift`: what the kernel's drift is held against.
+    - `escape`: the forecast of the present plateau.
+    - `next_forecast`: the number of records from which on another may be made.
+    - `notes`: sentences for the next record.
     """
 
     kernel: np.ndarray | None = None
@@ -39,6 +54,22 @@ class Memory:
     updates: dict[int, float] = field(default_factory=dict)
     steps: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    flow_time: float | None = 0.0
+    rate: float | None = None
+    drift: DriftBand | None = None
+    escape: Escape | None = None
+    next_forecast: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def advance(self, look: Look, since: int) -> None:
+        """Add some steps to the time of gradient flow: η/(1 − β) each, η changing evenly."""
+        if since and self.flow_time is not None:
+            if look.eta is None or look.momentum is None or look.weight_decay != 0.0:
+                self.flow_time = None
+            else:
+                before = look.eta if self.rate is None else self.rate
+                self.flow_time += since * (look.eta + before) / 2 / (1.0 - look.momentum)
+        self.rate = look.eta
 
 
 class Context:
@@ -49,6 +80,11 @@ class Context:
         self.memory = memory
         self.since = since  # steps since the last record
         self._eigenvalues: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
+
+    @functools.cached_property
+    def state(self) -> State | None:
+        """What the loss does now."""
+        return plateau_state(self.memory.steps, self.memory.losses)
 
     @functools.cached_property
     def kernels(self) -> list[np.ndarray | None]:

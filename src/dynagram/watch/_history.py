@@ -56,14 +56,14 @@ class History:
     end: int
 
     def last(self) -> Record:
-        """The newest number of everything, as one record."""
+        """The last record, with the newest of the numbers that come by turns."""
         newest: dict[Key, float] = {}
         for name, table in self.values.items():
             columns = table[:, None] if table.ndim == 1 else table
             names = ("",) if table.ndim == 1 else self.layers
             for layer, column in zip(names, columns.T, strict=True):
                 known = np.flatnonzero(~np.isnan(column))
-                if known.size:
+                if known.size and (QUANTITIES[name].turn or known[-1] == len(column) - 1):
                     newest[(name, layer)] = float(column[known[-1]])
         step = int(self.steps[-1]) if len(self.steps) else 0
         seconds = float(self.seconds[-1]) if len(self.seconds) else 0.0

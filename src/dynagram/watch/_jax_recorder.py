@@ -18,10 +18,12 @@ import numpy as np
 
 from dynagram._precision import own_precision
 from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.networks import Model
 from dynagram.watch._jax_products import Use, evaluate, trace
-from dynagram.watch._look import LayerLook, Look
+from dynagram.watch._look import LayerLook, Look, Task
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import first_direction, mixing_signs
+from dynagram.watch._named_loss import loss_name
 from dynagram.watch._settings import FIRST_ITERATIONS, ITERATIONS, sample_counts
 from dynagram.watch._targets import readable_targets
 
@@ -58,6 +60,7 @@ class JaxRecorder:
         if not weights:
             raise InvalidValueError("params", self._paths, "no leaf with two or more dimensions")
         self._loss = loss or usual_loss
+        self._loss_name = loss_name(loss, self._y)
         self._function = function
         try:
             z, _ = trace(function, params, self._x[:2])
@@ -109,8 +112,15 @@ class JaxRecorder:
             layers,
             loss=None if y is None else float(signals["loss"]),
             curvature=None if y is None else functools.partial(self._curvature, params, x, y),
+            task=self._task(params),
             features=None if self._y is None else self._features(params),
         )
+
+    def _task(self, params: Any) -> Task | None:
+        if self._y is None:
+            return None
+        read = functools.partial(Model.of, self._function, self._x, params=params)
+        return Task(read, self._x, self._y, self._loss_name)
 
     def updates(self, params: Any, before: Any) -> dict[int, float]:
         """The squared norms of the last update, by the number of the layer."""

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from dynagram.networks import Model
+else:
+    Model = object
 
 Array = Any  # of NumPy or PyTorch
 
@@ -47,6 +52,23 @@ class LayerLook:
     learns: bool = True
 
 
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a model learns, for theory.
+
+    **Arguments:**
+
+    - `read`: gives the model as one of ours; raises a `DynagramError` where it is none.
+    - `x`, `y`: the whole probe.
+    - `loss`: "mean" or "cross-entropy"; None for any other.
+    """
+
+    read: Callable[[], Model]
+    x: Array
+    y: np.ndarray
+    loss: str | None
+
+
 @dataclass(eq=False)
 class Look:
     """All layers in the order in which they are called, and what belongs to the whole.
@@ -59,6 +81,7 @@ class Look:
     - `momentum`: of plain gradient descent; None for any other update rule.
     - `weight_decay`: likewise.
     - `curvature`: a function that gives the top eigenvalue of the Gauss–Newton matrix.
+    - `task`: the model and the targets as theory knows them; None without targets.
     - `features`: a function that gives, for the number of a layer, its outputs on more samples of
         the probe, a row each, and their targets.
     """
@@ -69,6 +92,7 @@ class Look:
     momentum: float | None = None
     weight_decay: float = 0.0
     curvature: Callable[[], float] | None = None
+    task: Task | None = None
     features: Callable[[int], tuple[np.ndarray, np.ndarray] | None] | None = None
 
 

@@ -130,5 +130,7 @@ def make_record(
     values, bands, failures = measure_quantities(context, names, turn)
     bands = {key: band for key, band in birth.items() if key in values} | bands
     alerts = guard.alerts(step, values, bands)
+    alerts += tuple(Alert(step, "note", "escape", "", words) for words in context.memory.notes)
+    context.memory.notes.clear()
     now = time.perf_counter()
     return Record(step, now - began, now - start, values, bands, alerts, tuple(failures))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from dynagram.observables._plateaus import find_plateaus
 from dynagram.watch._band import Band
 from dynagram.watch._context import Context
+from dynagram.watch._escape import forecast_escape
 from dynagram.watch._layer_quantities import Reading
+from dynagram.watch._plateau_state import STATES
 
-_POINTS = 2000  # of a loss curve that is searched for plateaus
-_FEWEST = 10
+_BETWEEN = 10  # records between forecasts
 
 
 def loss(context: Context) -> Reading:
@@ -51,16 +49,33 @@ def kernel_drift(context: Context) -> Reading:
     size = float(np.linalg.norm(memory.kernel))
     if memory.kernel.shape != now.shape or not size > 0:
         return None
-    return float(np.linalg.norm(now - memory.kernel)) / size, None
+    drift = float(np.linalg.norm(now - memory.kernel)) / size
+    if memory.drift is None or memory.flow_time is None:
+        return drift, None
+    return drift, memory.drift.band(memory.flow_time)
 
 
 def plateau(context: Context) -> Reading:
-    """1 while the loss stands still, else 0: whether its curve so far ends on a plateau."""
-    steps, losses = context.memory.steps, context.memory.losses
-    if len(losses) < _FEWEST or not all(map(math.isfinite, losses)):
+    """0 while the loss falls, 1 while it stands on a plateau, 2 when it is done."""
+    state = context.state
+    return None if state is None else (float(STATES.index(state)), None)
+
+
+def escape(context: Context) -> Reading:
+    """The step at which the loss will leave the plateau it stands on, by the forecast for MLPs.
+
+    The forecast is made once for every plateau, and not again within ten records.
+    """
+    memory = context.memory
+    if context.state != "plateau":
+        memory.escape = None
         return None
-    stride = max(1, len(losses) // _POINTS)
-    found = find_plateaus(
-        np.array(losses[::-stride][::-1]), np.array(steps[::-stride][::-1], dtype=np.float64)
-    )
-    return float(bool(found) and not found[-1].left), None
+    records = len(memory.losses)
+    if memory.escape is None and records >= memory.next_forecast:
+        memory.next_forecast = records + _BETWEEN
+        memory.escape = forecast_escape(context.look, memory.steps[-1])
+        memory.notes.append(memory.escape.sentence)
+    if memory.escape is None or memory.escape.step is None:
+        return None
+    ends = memory.escape.low, memory.escape.high
+    return memory.escape.step, Band(memory.escape.step, *ends)

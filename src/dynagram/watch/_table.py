@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dynagram.results._table import Grid, short
 from dynagram.watch._band import Band
+from dynagram.watch._plateau_state import STATES
 from dynagram.watch._record import Record
 from dynagram.watch._registry import QUANTITIES
 
@@ -13,7 +14,7 @@ from dynagram.watch._registry import QUANTITIES
 def run_grid(record: Record) -> Grid:
     """A row for every number of the whole run, with its band."""
     rows = [
-        (QUANTITIES[name].plain, _shown(value, record.bands.get((name, layer))),
+        (QUANTITIES[name].plain, _value(name, value, record.bands.get((name, layer))),
          _range(record.bands.get((name, layer))))
         for (name, layer), value in record.values.items()
         if not layer
@@ -39,6 +40,13 @@ def layer_grid(record: Record, layers: Sequence[str]) -> Grid:
         rows.append((layer, *cells))
     headings = ("layer", *(name.replace("_", " ") for name in names))
     return Grid(headings, tuple(rows), ("↑ above its band, ↓ below it.",))
+
+
+def _value(name: str, value: float, band: Band | None) -> str:
+    """The state of the loss as a word, a step in whole numbers, all else as it is in layers."""
+    if name == "plateau" and value in range(len(STATES)):
+        return STATES[int(value)]
+    return f"{value:.0f}" if name == "escape" else _shown(value, band)
 
 
 def _shown(value: float | None, band: Band | None) -> str:

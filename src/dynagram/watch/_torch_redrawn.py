@@ -10,13 +10,12 @@ import torch
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.live._torch_layers import unwrapped
-from dynagram.watch._band import Band
+from dynagram.watch._band import FAMILY, Band
 from dynagram.watch._context import Context, Memory
 from dynagram.watch._measure import measure_quantities
 from dynagram.watch._record import Key
 from dynagram.watch._torch_recorder import TorchRecorder
 
-FAMILY = 1e-3  # probability that any number of a healthy model raises an alert
 # What a draw of the weights decides; the rest belongs to the training or has a null of its own.
 DRAWN = ("weight_norm", "activation", "gradient", "similarity", "kernel_share", "dead")
 

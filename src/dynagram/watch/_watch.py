@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +46,20 @@ def watch(
     - `model`: a `torch.nn.Module`; compiled and data-parallel ones are looked at in their eager
         form. Or an equinox module of one sample, or a JAX function f(params, x) with `params`.
     - `probe`: a batch that is looked at each time: x, or (x, y), or a mapping of arguments as
-        Hugging Face models take. Some tens of samples do.
+        Hugging Face models take, or (mapping, y). Some tens of samples do.
     - `every`: steps between records.
     - `run`: a folder that keeps the records; an existing one goes on.
     - `sinks`: where records go besides, such as `JsonLines("watch.jsonl")`.
     - `optimizer`: whose steps count; by default the one that moves the model's parameters.
     - `loss`: loss(outputs, y), a mean over samples; by default what the model returns as `loss`,
-        else cross-entropy for classes and the mean squared error for reals.
+        or as the only scalar of a tuple, else cross-entropy for classes and the mean squared error
+        for reals.
     - `fresh`: makes the same model newly drawn; bands of the beginning are then measured on
         `draws` of them.
     - `draws`: how many.
-    - `theory`: whether the mean squares of dense layers at the beginning are worked out, where the
-        model is a network of ours; that takes seconds.
+    - `theory`: whether mean squares, gradients and cosines of tokens of dense and convolutional
+        layers at the beginning are worked out, where the model is a network of ours, and the drift
+        of the kernel, where it is an MLP; that takes seconds.
     - `quantities`: names from `dynagram.watch.QUANTITIES`; by default all.
     - `samples`: of the probe that gradients are taken of.
     - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
@@ -107,7 +109,7 @@ def watch(
 
             watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
         if theory:
-            _expect(watcher, recorder.module, recorder.x, recorder.look)
+            _expect(watcher, recorder.module, recorder.probe.x, recorder.look)
         hooks = StepHooks(watcher, recorder, optimizer)
         if watcher.last is None:
             watcher.record(hooks.look, watcher.step)
@@ -141,14 +143,30 @@ def _watch_jax(
     return watcher
 
 
-def _expect(watcher: Watcher, model: Any, x: Any, look: Any, params: Any = None) -> None:
-    """Bands of the beginning by theory; where there are none, a line says why."""
+def _expect(
+    watcher: Watcher, model: Any, x: Any, look: Callable[[], Any], params: Any = None
+) -> None:
+    """Bands of the beginning and of the kernel's drift; where there are none, a line says why."""
     from dynagram.watch._birth_bands import birth_bands
+    from dynagram.watch._drift_band import expect_drift
     from dynagram.watch._measure import one_line
 
+    if watcher.last is not None:
+        watcher.fail("theory: the run goes on, and its weights are not those it began with")
+        return
+    if isinstance(x, Mapping):
+        watcher.fail("theory: a model that takes its inputs by name is not read")
+        return
     try:
-        bands, reason = birth_bands(model, x, look(), params)
+        seen = look()
+        bands, reason = birth_bands(model, x, seen, params)
         watcher.birth |= bands
+        if not reason and "kernel_drift" in watcher.quantities and seen.task is not None:
+            drift = expect_drift(seen)
+            if isinstance(drift, str):
+                watcher.fail(f"theory of the kernel's drift: {drift}")
+            else:
+                watcher.memory.drift = drift
     except Exception as error:
         reason = one_line(error)
     if reason:

@@ -74,7 +74,7 @@ class Watcher:
         self.failures: list[str] = []
         self.layers = tuple(layers)
         self.birth: dict[Key, Band] = dict(birth or {})
-        self._quantities = tuple(quantities)
+        self.quantities = tuple(quantities)
         self._sinks = list(sinks)
         self._on_alert = on_alert
         self._guard = Guard()
@@ -85,7 +85,7 @@ class Watcher:
         self._closers: list[Callable[[], object]] = []
         self._see: Callable[[Any], object] | None = None
         for sink in sinks:
-            sink.begin(self.layers, self._quantities)
+            sink.begin(self.layers, self.quantities)
 
     def __enter__(self) -> Watcher:
         return self
@@ -106,12 +106,12 @@ class Watcher:
         start = time.perf_counter()
         try:
             seen = look()
-            self._remember(seen, step)
             since = step - (step if self._recorded is None else self._recorded)
+            self._remember(seen, step, since)
             context = Context(seen, self.memory, since)
             turn = None if self._records == 0 else self._records - 1
             record = make_record(
-                context, self._guard, self._quantities, step, self._began, turn, self.birth
+                context, self._guard, self.quantities, step, self._began, turn, self.birth
             )
         except Exception as error:
             self.fail(f"step {step}: {one_line(error)}")
@@ -122,7 +122,8 @@ class Watcher:
         self._publish(record)
         return record
 
-    def _remember(self, look: Look, step: int) -> None:
+    def _remember(self, look: Look, step: int, since: int) -> None:
+        self.memory.advance(look, since)
         if look.loss is not None:
             self.memory.steps.append(step)
             self.memory.losses.append(look.loss)

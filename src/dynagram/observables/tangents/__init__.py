@@ -9,6 +9,7 @@ from dynagram.observables.tangents._ddntk import (
     output_pairs,
 )
 from dynagram.observables.tangents._dntk import dntk, function_dntk
+from dynagram.observables.tangents._kernel_path import KernelPath, kernel_path
 from dynagram.observables.tangents._ntk import function_ntk, ntk, ntk_of_layers, ntk_terms
 from dynagram.observables.tangents._signals import Gradients, Signals, gradients, signals
 from dynagram.observables.tangents._weight_decay import weight_decay_drift
@@ -17,6 +18,7 @@ __all__ = [
     "DDNTK",
     "DDNTKPatterns",
     "Gradients",
+    "KernelPath",
     "Signals",
     "ddntk",
     "ddntk_patterns",
@@ -25,6 +27,7 @@ __all__ = [
     "function_dntk",
     "function_ntk",
     "gradients",
+    "kernel_path",
     "ntk",
     "ntk_of_layers",
     "ntk_terms",
