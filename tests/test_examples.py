@@ -1,4 +1,4 @@
-"""Every script in examples/ runs, and every command shown in the documents prints what it says.
+"""Scripts in examples/ run; commands in the documents and notebooks show what is written there.
 
 Printed numbers agree to their last digit: what is left of the rounding of another CPU may move it
 by one. The Python sessions of the documents are doctests, which pytest collects by itself.
@@ -6,12 +6,18 @@ by one. The Python sessions of the documents are doctests, which pytest collects
 
 import contextlib
 import functools
+import importlib.util
 import io
+import json
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -80,17 +86,18 @@ def lines(text):
     return [" ".join(line.split()) for line in text.strip().splitlines()]
 
 
-def agree(printed, documented):
+def agree(printed, documented, same=None):
     """The same words and whole numbers; the same other numbers to their last printed digit."""
     mine, theirs = lines(printed), lines(documented)
-    return len(mine) == len(theirs) and all(map(same_line, mine, theirs))
+    pairs = zip(mine, theirs, strict=False)
+    return len(mine) == len(theirs) and all(same_line(*p, same or same_number) for p in pairs)
 
 
-def same_line(mine, theirs):
+def same_line(mine, theirs, same):
     pieces, expected = NUMBER.split(mine), NUMBER.split(theirs)
     if len(pieces) != len(expected) or pieces[::2] != expected[::2]:
         return False
-    return all(map(same_number, pieces[1::2], expected[1::2]))
+    return all(map(same, pieces[1::2], expected[1::2]))
 
 
 def same_number(mine, theirs):
@@ -99,6 +106,13 @@ def same_number(mine, theirs):
     value, expected = (float(text.replace("−", "-")) for text in (mine, theirs))
     unit = max(last_digit(mine), last_digit(theirs))
     return abs(value - expected) <= max(1.000001 * unit, LONG * abs(expected))
+
+
+def like_number(mine, theirs):
+    """Of a network trained in float32, which another CPU rounds otherwise at every step."""
+    value, expected = (float(text.replace("−", "-")) for text in (mine, theirs))
+    unit = max(last_digit(mine), last_digit(theirs))
+    return abs(value - expected) <= max(1.000001 * unit, 0.02 * abs(expected))
 
 
 def last_digit(text):
@@ -127,6 +141,58 @@ def test_console_session(session, tmp_path, monkeypatch):
         found = execute(command)
         if not agree(found, printed):
             assert lines(found) == lines(printed)  # shows the first line that differs
+
+
+NOTEBOOKS = sorted((ROOT / "docs/gallery").glob("*.ipynb"))
+PAGES = ROOT / "docs/extensions/notebooks.py"
+
+
+def shown_by(path):
+    """What every cell of a notebook shows: texts, tables without their tags, "figure" for one."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [[shown(output) for output in cell.get("outputs", [])] for cell in cells]
+
+
+def shown(output):
+    if output["output_type"] == "stream":
+        return "".join(output["text"])
+    data = output["data"]
+    if "image/svg+xml" in data:
+        drawing = ElementTree.fromstring("".join(data["image/svg+xml"]))
+        assert len(drawing.findall(".//{http://www.w3.org/2000/svg}path")) > 3
+        return "figure"
+    table = "".join(data.get("text/html", data["text/plain"])).replace("</tr>", "\n")
+    return re.sub("<[^>]*>", " ", table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path, tmp_path):
+    """Run in a process of its own, as a reader would: the tests' settings of JAX are not theirs."""
+    again = shutil.copy(path, tmp_path)
+    subprocess.run([sys.executable, PAGES, again], check=True, capture_output=True, timeout=1500)
+    before, after = shown_by(path), shown_by(again)
+    assert [len(cell) for cell in before] == [len(cell) for cell in after]
+    for old, new in zip(chain(*before), chain(*after), strict=True):
+        if not agree(new, old, like_number):
+            assert lines(new) == lines(old)
+
+
+def test_every_notebook_is_on_the_list_and_becomes_a_page():
+    spec = importlib.util.spec_from_file_location("notebooks", PAGES)
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    index, nav = ((ROOT / name).read_text() for name in ("docs/gallery/index.md", "mkdocs.yml"))
+    assert len(NOTEBOOKS) == 6
+    for path in NOTEBOOKS:
+        assert f"({path.name})" in index
+        assert f"gallery/{path.name}" in nav
+        page = pages.as_markdown(json.loads(path.read_text(encoding="utf-8")))
+        assert page.startswith("# ")
+        assert page.count("```python") >= 5
+        assert 1 <= page.count('src="data:image/svg+xml;base64,') == page.count("<img alt=")
+        assert '"chart"' not in page  # every figure says in words what it shows
+        assert max(map(len, re.findall(r"^```python\n(.*?)^```", page, re.M | re.S))) < 3000
 
 
 @pytest.mark.parametrize(

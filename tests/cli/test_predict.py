@@ -167,7 +167,7 @@ def test_predict_same_seed_same_bytes(run, inputs, tmp_path):
         ({"widths": "3,-4,2"}, "a width must be an integer ≥ 1"),
         ({"widths": "3,2.5,2"}, "--widths = '3,2.5,2'"),
         ({"widths": "3"}, "at least input and output"),
-        ({"widths": "4,20,2"}, "expected (samples, 4)"),
+        ({"widths": "4,20,2"}, "the first width must be 3"),
         ({"activation": "tahn"}, "did you mean tanh"),
         ({"activation": "sigmoid"}, "no critical initialisation"),
         (

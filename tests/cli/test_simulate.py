@@ -107,7 +107,7 @@ def test_simulate_same_seed_same_numbers(run, files, tmp_path):
         (["--tensors", ""], "expected some of K"),
         (["--tensors", "B", "--widths", "3,20,1"], "two distinct outputs"),
         (["--tensors", "R", "--activation", "relu"], "relu"),
-        (["--widths", "4,20,2"], "expected (samples, 4)"),
+        (["--widths", "4,20,2"], "the first width must be 3"),
         (["--lambda-b", "-1"], "lambda_b = -1.0"),
         (["-o", "out.txt"], "must end in .npz"),
         (["-o", "no/such/folder/out.npz"], "its folder does not exist"),

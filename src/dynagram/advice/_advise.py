@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 else:
     Table = object  # imported when a table is shown
 
+# What the numbers of `Advice.starts` are.
+ONE_DRAW = "Measured on one draw of the weights each; another draw gives other digits."
+
 _STAND_IN = 256  # samples where no data are given
 _LARGEST = 2048  # samples that are measured on
 
@@ -53,7 +56,7 @@ class Advice:
             for start in self.starts
         )
         headings = ("initialisation", "signal, last/first", "gradient², first/last", "loss")
-        return Grid(headings, rows, tuple(str(sentence) for sentence in self.sentences))
+        return Grid(headings, rows, (ONE_DRAW, *(str(sentence) for sentence in self.sentences)))
 
     def table(self) -> Table:
         """A rich table of `summary`."""

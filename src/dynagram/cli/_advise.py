@@ -194,6 +194,7 @@ def _setup_json(setup: CriticalSetup) -> dict[str, Any]:
 
 
 def _print(advice: Advice, setup: CriticalSetup | None, batch: int | None) -> None:
+    from dynagram.advice._advise import ONE_DRAW
     from dynagram.report.prose._recipes import optax_recipe, pytorch_recipe
 
     out, network = console(), advice.model.network
@@ -208,6 +209,7 @@ def _print(advice: Advice, setup: CriticalSetup | None, batch: int | None) -> No
     if advice.starts:
         out.print("\nBeside it, the same network on the same data")
         out.print(advice.table())
+        out.print(ONE_DRAW)
     if setup is not None:
         _print_setup(setup)
     out.print("\n[bold]PyTorch[/bold], with your model and tensors x, y")

@@ -170,6 +170,9 @@ def make_network(
     assert widths is not None
     assert activation is not None
     sizes, gammas = integers("--widths", widths), per_layer("--skip", skip, "block")
+    if input_size and sizes and sizes[0] != input_size:
+        allowed = f"--inputs has rows of {input_size} numbers: the first width must be {input_size}"
+        raise InvalidValueError("--widths", widths, allowed)
     rates = per_layer("--lambda-b", lambda_b), per_layer("--lambda-w", lambda_w)
     C_b = None if cb is None else per_layer("--cb", cb)
     C_W = None if cw is None else per_layer("--cw", cw)

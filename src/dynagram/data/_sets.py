@@ -96,11 +96,15 @@ class Dataset:
         >>> roll = swiss_roll(50, seed=0).split(10, 5)
         >>> roll.x.shape, roll.y.shape, roll.test_x.shape, round(float(np.mean(roll.x**2)), 9)
         ((10, 3), (10, 2), (5, 3), 1.0)
+        >>> swiss_roll(50, seed=0).split(10, 0)
+        Data(10 training samples, 3 inputs, 2 outputs)
         """
         pool = self.subset(classes=classes)
         chosen = pool.subset(limit=train + test, seed=seed)
         y = (chosen.labels[:, None] == pool.classes[None, :]).astype(np.float64)
         x = chosen.x / np.sqrt(np.mean(chosen.x[:train] ** 2))
+        if test == 0:
+            return Data(x, y)
         return Data(x[:train], y[:train], x[train:], y[train:])
 
 

@@ -175,7 +175,10 @@ def takes_model(function: Callable[Concatenate[Any, P], T]) -> Callable[Concaten
     @functools.wraps(function)
     def wrapped(model: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         if not isinstance(model, Model):
-            allowed = "expected a Model: network.init(seed), or load_weights(path, activation)"
+            allowed = (
+                "expected a Model: network.init(seed), load_weights(path, activation), or of a "
+                "module of PyTorch or JAX Model.of(module, x)"
+            )
             raise InvalidTypeError("model", type(model).__name__, allowed)
         return precise(model, *args, **kwargs)
 

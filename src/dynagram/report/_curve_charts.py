@@ -80,7 +80,9 @@ def _panel(
     base = layer("")
     marks.append(base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", title=title), y2="high:Q"))
     marks.append(base.mark_line().encode(y=y))
-    words = f"lines: order {predicted.order}, bands: ± one standard deviation between networks"
+    words = f"lines: order {predicted.order}"
+    if any(f"{name}_std" in predicted.estimates for name in names):
+        words += ", bands: ± one standard deviation between networks"
     if predicted.order != "∞":
         marks.append(layer("_infinite").mark_line(strokeDash=[6, 4]).encode(y=y))
         words += "; dashed: infinite width"

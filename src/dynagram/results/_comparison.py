@@ -16,6 +16,7 @@ from scipy.special import erfc, erfcinv
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.results._estimate import Estimate
+from dynagram.results._next_order import left_out
 from dynagram.results._outputs import Outputs
 from dynagram.results._table import Grid, short
 from dynagram.results._tensors import CORRECTIONS, Tensors
@@ -351,25 +352,12 @@ def _row(
 
 
 def _next_order(predicted: Tensors, name: str, label: str) -> np.ndarray:
-    """What the next order is expected to change, in the size of the entries with equal samples.
-
-    The regime knows it for single inputs. An entry between different inputs may be far smaller
-    than those, but what the next order adds to it is not.
-    """
+    """What the next order is expected to change in every entry, as far as the regime knows."""
     numbers = {} if predicted.regime is None else predicted.regime.numbers
-    fluctuation = numbers.get("ntk_fluctuation", 0.0)
-    kernels = np.sqrt(np.abs(np.einsum("laa->la", predicted["K"]))) if "K" in predicted else None
-    if label.startswith(("K +", "G1")) and kernels is not None:
-        share = numbers.get("next_order_of_G", 0.0)
-        n = np.where(np.isinf(predicted.fan_in("K")), 0.0, predicted.fan_in("K"))
-        scale = np.einsum("la,lb->lab", kernels, kernels)
-        return share * scale * (n if name == "G1" else 1.0)
-    values = predicted[name]
-    if values.ndim != 5:
-        return np.zeros_like(values)
-    share = numbers.get("next_order_of_V", 0.0) if name == "V" else fluctuation**2
-    sizes = np.abs(np.einsum("laaaa->la", values)) ** 0.25
-    return share * np.einsum("la,lb,lc,ld->labcd", sizes, sizes, sizes, sizes)
+    if name == "K" and not label.startswith("K +"):
+        return np.zeros_like(predicted[name])
+    fan_in = predicted.fan_in(name).reshape(-1)
+    return left_out(name, predicted[name], predicted.values.get("K"), fan_in, numbers)
 
 
 def _require_the_same(one: Tensors, two: Tensors) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from dynagram._precision import float64
 from dynagram.activations import Activation
 from dynagram.errors import DynagramError, InvalidValueError
-from dynagram.studio._state import State, points_of
+from dynagram.results._outputs import Outputs
+from dynagram.studio._state import GRID, State, points_of
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.criticality import (
     critical_points,
@@ -126,7 +127,7 @@ def _trained(state: State) -> dict[str, Any]:
     outputs = predict_outputs(
         state.trained_network(), state.problem(), state.training(), order="infinite"
     )
-    x, mean, std = outputs.inputs[:, 0], outputs.mean[:, 0], outputs.std[:, 0]
+    x, mean, std = _along(outputs.samples)
     rows = [
         {"x": a, "mean": m, "low": m - 2 * s, "high": m + 2 * s}
         for a, m, s in zip(x.tolist(), mean.tolist(), std.tolist(), strict=True)
@@ -138,6 +139,12 @@ def _trained(state: State) -> dict[str, Any]:
     if not finite:
         raise InvalidValueError("eta", state.eta, "training diverges: take a smaller step")
     return {"rows": rows, "points": points, "verdict": verdict}
+
+
+def _along(outputs: Outputs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places in order, each once, with mean and spread there."""
+    x, first = np.unique(outputs.inputs[:, 0].round(9), return_index=True)
+    return x, outputs.mean[first, 0], outputs.std[first, 0]
 
 
 def _plateau(state: State) -> dict[str, Any]:
@@ -174,7 +181,7 @@ def _table(state: State) -> dict[str, Any]:
     return _tabulated(state.sigma) | {
         "x": data.x.tolist(),
         "y": data.y[:, 0].tolist(),
-        "grid": data.test_x.tolist(),
+        "grid": np.stack([GRID, np.ones_like(GRID)], axis=1).tolist(),
     }
 
 

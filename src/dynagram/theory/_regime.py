@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from dynagram.errors import NonFiniteError
 from dynagram.networks import MLP
+from dynagram.results._next_order import entry_share, judge_entries, left_out
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory.criticality._one_input import single_input
 from dynagram.theory.skips._flow import residual_flow
@@ -28,7 +29,8 @@ def tensor_regime(
 
     The next order is the exact O(1/n²) recursion of each single input (V^{1}, G^{2}); it is
     compared with V and with K. With skips that recursion does not hold, and V alone tells how large
-    the next order is about. `errors` are the numerical errors of the tensors.
+    the next order is about. Every entry asked for is held against what the next order may add to
+    it (`left_out`). `errors` are the numerical errors of the tensors.
     """
     order = "1/n" if errors else "∞"
     judge = Judge()
@@ -47,6 +49,13 @@ def tensor_regime(
         )  # fmt: skip
     if "A" in tensors and "B" in tensors and network.depth > 1:
         _ntk_fluctuation(judge, network, Theta[-1], tensors["A"][-1], tensors["B"][-1])
+    if network.depth > 1:
+        n = network.widths[-2]
+        if "V" in errors:
+            judge.numbers["entry_share_of_V"] = entry_share(tensors["V"][-1], K[-1], n)
+        for name in (name for name in errors if tensors[name].ndim == 5):
+            bound = left_out(name, tensors[name][-1], K[-1], n, judge.numbers)
+            judge_entries(judge, name, tensors[name][-1], bound)
     good = {
         "∞": "infinite-width result; the 1/n corrections are small at this depth and width",
         "1/n": "the next order in 1/n is small against the order kept",

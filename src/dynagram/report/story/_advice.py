@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dynagram.advice import Advice, advise
+from dynagram.advice._advise import ONE_DRAW
 from dynagram.ensembles.engine._progress import Progress
 from dynagram.report._blocks import Block, Code, Finding, Heading, Section, Table, Tile
 from dynagram.report.prose._recipes import optax_recipe, per_layer_text, pytorch_recipe
@@ -71,7 +72,7 @@ def _sentences(advice: Advice) -> Table:
 
 def _starts(advice: Advice) -> Table:
     grid = advice.summary()
-    caption = "The usual initialisations of the same network on the same data."
+    caption = f"The usual initialisations of the same network on the same data. {ONE_DRAW}"
     rows = [list(row) for row in grid.rows]
     return Table(list(grid.headings), rows, caption, "dynagram.advise(network, batch).summary()")
 

@@ -44,17 +44,18 @@ def tell_learning(
     change = _change(trained)
     moved, moved_error = (change[0][-1], change[1][-1]) if change is not None else (None, 0.0)
     lazy = moved is not None and moved < 0.1
+    better = bool(end > start + 2 * np.hypot(start_error, end_error))
     words = (
         "The last hidden layer tells the targets "
-        f"{'better' if end > start + 2 * np.hypot(start_error, end_error) else 'no better'} after "
+        f"{'better' if better else 'no better'} after "
         f"training: linear readout of it explains {percent(end)} of them, {percent(start)} before."
     )
     tile = Tile(
         "Learned",
         "–" if moved is None else percent(float(moved)),
-        "lazy: features hardly move" if lazy else "features are learned",
+        _moved_words(lazy=lazy, better=better),
         "is how far training moved the tangent kernel; at infinite width it would not move.",
-        "warn" if lazy else "good",
+        "good" if better and not lazy else "warn",
     )
     if moved is None:
         tile = Tile("Learned", percent(end), "of the targets", words, "good")
@@ -91,6 +92,13 @@ def tell_learning(
         _table(trained, made),
     ]
     return Section(TITLE, blocks, tile)
+
+
+def _moved_words(*, lazy: bool, better: bool) -> str:
+    """The verdict of the tile, which says the same as the sentence of the chapter."""
+    if lazy:
+        return "lazy: features hardly move"
+    return "features are learned" if better else "features move, no better to read"
 
 
 def _null_words(null: object) -> str:

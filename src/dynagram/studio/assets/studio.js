@@ -158,9 +158,9 @@ const CHARTS = {
         title: "two draws differ by"}]}},
   ]),
   trained: base([
-    {data: {name: "rows"}, mark: {type: "area", opacity: 0.2, clip: true}, encoding: {
+    {data: {name: "rows"}, mark: {type: "area", opacity: 0.2, clip: true, interpolate: "monotone"}, encoding: {
       x: quantity("x", "input"), y: quantity("low", "output", {scale: {domain: [-3, 3]}}), y2: {field: "high"}}},
-    {data: {name: "rows"}, mark: {type: "line", clip: true}, encoding: {x: quantity("x"), y: quantity("mean")}},
+    {data: {name: "rows"}, mark: {type: "line", clip: true, interpolate: "monotone"}, encoding: {x: quantity("x"), y: quantity("mean")}},
     {data: {name: "members"}, mark: {type: "line", strokeWidth: 1, opacity: 0.8, clip: true}, encoding: {
       x: quantity("x"), y: quantity("y"), detail: {field: "member"}, color: {value: "#d55e00"}}},
     {data: {name: "points"}, mark: {type: "point", filled: true, size: 70, opacity: 1}, encoding: {
@@ -169,7 +169,7 @@ const CHARTS = {
 };
 const TITLES = {
   phase: "Phase plane", flow: "Signal through the layers, band: spread of networks",
-  trained: "After training: theory at infinite width, and five networks", plateau: "Plateau",
+  trained: "After training: theory (n = ∞ only), and five networks of this width", plateau: "Plateau",
 };
 
 // --- the studio -----------------------------------------------------------------------------

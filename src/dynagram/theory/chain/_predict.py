@@ -14,6 +14,7 @@ from dynagram.networks._chain import Chain
 from dynagram.networks.blocks._attention import Attention
 from dynagram.networks.blocks._composite import Blocks, every_block
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters
+from dynagram.results._next_order import entry_share, judge_entries, left_out
 from dynagram.results._regime import Judge, Regime
 from dynagram.results._tensors import Tensors
 from dynagram.theory.chain._attention import require_room
@@ -223,6 +224,9 @@ def _regime(network: Chain, found: ChainTensors, order: str) -> Regime:
             "the next order changes V by about {value:.2g} of itself at the output: the network is "
             "too deep for its width; simulate, or widen it",
         )  # fmt: skip
+        V = found.values["V"]
+        judge.numbers["entry_share_of_V"] = entry_share(V, found.values["K"], network.width)
+        judge_entries(judge, "V", V, left_out("V", V, None, network.width, judge.numbers))
     good = {
         "∞": "infinite-width result; ask for V to see the size of the 1/n corrections",
         "1/n": "the next order in 1/n is small against the order kept",
