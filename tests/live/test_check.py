@@ -190,7 +190,59 @@ def test_models_that_cannot_be_read_are_measured_only():
     wrong = check(model, x)
     assert [cause.name for cause in wrong.causes] == ["signal outside"]
     with pytest.raises(InvalidValueError, match="only a model that can be read"):
-        check(model, x, expected="kaiming")
+        check(model, x, expected=MLP([6, 32, 32, 2], "relu", C_b=0.0, C_W=2.0))
+
+
+def test_weights_of_models_that_are_measured_only_are_held_against_recipes_and_their_like():
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 32), nn.BatchNorm1d(32), nn.ReLU()]
+    for _ in range(4):
+        layers += [nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(32, 2))
+    x = torch.randn(24, 6)
+    assert check(model, x).is_fine
+    assert check(model, x, expected="pytorch").is_fine
+    (cause,) = check(model, x, expected="kaiming").causes
+    assert cause.name == "never initialised"
+    assert "0.weight" in cause.parameters
+    with torch.no_grad():
+        model[6].weight.mul_(2.0)
+    (cause,) = check(model, x).causes
+    assert (cause.name, cause.parameters) == ("doubled init", ("6.weight",))
+
+
+def test_a_recipe_sees_queries_keys_and_values_in_one_as_one_parameter():
+    torch.manual_seed(0)
+    model = models.encoder(32, 1, True)  # xavier_uniform_ for every parameter
+    x = torch.randn(2, 3, 12)
+    assert check(model, x, expected="xavier").is_fine
+
+
+def test_branches_and_readouts_may_begin_with_zeros_but_nothing_else():
+    torch.manual_seed(0)
+    x = torch.randn(24, 24)
+    start = models.changed(small(), lambda m: m[6].weight.zero_())
+    assert check(start, x).is_fine
+    assert check(models.changed(models.residual(32, 1), lambda m: m[1].down.weight.zero_()),
+                 x).is_fine  # fmt: skip
+    empty = models.changed(small(), lambda m: m[2].weight.zero_())
+    assert [cause.name for cause in check(empty, x).causes] == ["weights are zero"]
+
+
+def test_dropout_that_is_never_off_is_named():
+    class Dropped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 32), nn.Linear(32, 2)
+
+        def forward(self, x):
+            return self.last(nn.functional.dropout(torch.relu(self.first(x)), 0.5, training=True))
+
+    torch.manual_seed(0)
+    x = torch.randn(24, 6)
+    assert "dropout always on" in [c.name for c in check(Dropped(), x).causes]
+    kept = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Dropout(0.95), nn.Linear(32, 2))
+    assert [c.name for c in check(kept, x).causes] == ["dropout too large"]
 
 
 # --- the result -------------------------------------------------------------------------------

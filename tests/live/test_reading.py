@@ -127,6 +127,62 @@ def test_what_is_read_has_the_right_blocks():
     assert (mlp.network.activation.name, mlp.names) == ("gelu", ("0.weight", "3.weight"))
 
 
+class Factor(nn.Module):
+    """Outputs times a number, as muP has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        return 0.125 * self.inner(x)
+
+
+def test_a_factor_behind_the_last_matrix_is_part_of_it():
+    module = Factor().double()
+    model = Model.of(module, T)
+    assert agrees(module, T, model)
+    assert model.notes == ()
+
+
+class LowNorm(nn.Module):
+    """A norm and a softmax that are computed in float32 whatever goes in, as many models do."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def turned(self, x):
+        half = x.shape[-1] // 2
+        rates = 10000.0 ** (-torch.arange(half, dtype=torch.float32) / half)
+        angle = torch.outer(torch.arange(x.shape[2]).float(), rates)
+        a, b = x[..., ::2], x[..., 1::2]  # neighbouring channels are a plane
+        turned = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
+        return torch.stack(turned, dim=-1).flatten(-2)
+
+    def forward(self, x):
+        y = x.to(torch.float32)
+        y = (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+        q, k, v = (f(y).unflatten(-1, (2, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        logits = self.turned(q) @ self.turned(k).transpose(-2, -1) / 2.0
+        mask = torch.full(logits.shape[-2:], float("-inf")).triu(1)
+        weights = torch.softmax(logits + mask, dim=-1, dtype=torch.float32).to(x.dtype)
+        return x + self.o((weights @ v).transpose(1, 2).flatten(-2))
+
+
+def test_casts_to_float32_and_rotations_of_neighbours_are_read():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 8), LowNorm(), nn.Linear(8, 2))
+    x = torch.randn(2, 5, 3)
+    model = Model.of(module, x)
+    norm, heads = model.network.blocks[1].branches[0]
+    assert norm.kind == "rms-norm"
+    assert (heads.heads, heads.rope, heads.causal) == (2, 10000.0, True)
+    with torch.no_grad():
+        theirs = module(x).numpy().reshape(2, -1)
+    assert np.allclose(model(x.numpy().reshape(2, -1).astype(float)), theirs, atol=1e-5)
+
+
 class Shared(nn.Module):
     def __init__(self):
         super().__init__()

@@ -47,6 +47,13 @@ def check(
     sizes: Annotated[
         str | None, typer.Option(help="With --scheme: widths or depths, such as 64,128,256.")
     ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            help="With --scheme: package.module:function that makes the SGD, Adam or AdamW of a "
+            "model. Default: SGD at the rates of the scheme."
+        ),
+    ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="With config.json: tokens.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Of random inputs and drawn networks.")] = 0,
     as_json: Json = False,
@@ -66,6 +73,7 @@ def check(
         result = check_model(
             made, _fitting(made, inputs), expected=expected, factory=_maker(factory),
             scheme=scheme, sizes=chosen, seed=seed,
+            optimizer=None if optimizer is None else _factory(optimizer, "--optimizer"),
         )  # fmt: skip
     else:
         result = _of_config(model, tokens, expected, seed)
@@ -77,10 +85,10 @@ def check(
         raise typer.Exit(1)
 
 
-def _factory(path: str) -> Any:
+def _factory(path: str, name: str = "model") -> Any:
     from dynagram._trust import import_function
 
-    return import_function("model", path)
+    return import_function(name, path)
 
 
 def _called(factory: Any, name: str) -> Any:

@@ -85,8 +85,11 @@ def explain_weights(
         off = [r for r in off if r.matrix.is_weight]
         causes.append(_cause("biases", biases, "biases are drawn otherwise than expected"))
     groups: dict[str, list[WeightReading]] = {}
+    names: dict[str, str] = {}
     for reading in off:
-        groups.setdefault(_name(reading, declared), []).append(reading)
+        # A table that also reads out is off for one reason.
+        name = names.setdefault(reading.parameter, _name(reading, declared))
+        groups.setdefault(name, []).append(reading)
     weights = [r for r in readings if r.matrix.is_weight]
     ratios = [r.ratio for r in off]
     if len(off) == len(weights) > 1 and max(ratios) < 1.3 * min(ratios):
@@ -101,8 +104,8 @@ def explain_weights(
 
 _WORDS = {
     "weights are zero": "all their entries are 0: nothing passes",
-    "never initialised": "they have PyTorch's own variance 1/(3·fan-in): the initialisation did "
-    "not reach them",
+    "never initialised": "they have PyTorch's own variance, 1/(3·fan-in), or 1 for a table of "
+    "vectors: the initialisation did not reach them",
     "gain missing": "they have 1/fan-in: the gain of the activation is missing",
     "gain applied twice": "the gain of the activation is in them twice",
     "wrong fan": "they are drawn with the other fan, that of the output in place of the input or "
@@ -125,6 +128,8 @@ def _name(reading: WeightReading, declared: bool) -> str:
     if measured == 0.0:
         return "weights are zero"
     if matrix.fan_in > 1 and is_near(3.0 * C):
+        return "never initialised"
+    if matrix.key in ("token", "position") and is_near(measured):
         return "never initialised"
     if matrix.fan_in > 1 and declared:
         if is_near(C) and meant > 1.0 + 2 * slack:

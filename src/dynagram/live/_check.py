@@ -14,7 +14,7 @@ from dynagram.live._causes import Cause, WeightReading, explain_weights
 from dynagram.live._cropping import crop
 from dynagram.live._drift import find_drift
 from dynagram.live._expectation import DRAWS, expect_stages
-from dynagram.live._live import Live, batch_of, read_live
+from dynagram.live._live import Live, batch_of, read_live, seeded
 from dynagram.live._recipes import (
     RECIPES,
     as_chain,
@@ -23,11 +23,18 @@ from dynagram.live._recipes import (
     pooled_network,
 )
 from dynagram.live._recognition import Recognised
-from dynagram.live._redraw import looks_uniform, redrawn
+from dynagram.live._redraw import error_of_square, looks_uniform, redrawn
 from dynagram.live._result import Check, LayerReading
 from dynagram.live._scaling import fit_scaling
 from dynagram.live._stages import NUMBERS, measure_stages
-from dynagram.live._structure import compare_structures, find_copies, find_dead_units
+from dynagram.live._structure import (
+    compare_structures,
+    find_copies,
+    find_dead_units,
+    find_dropout,
+    find_zeros,
+)
+from dynagram.live._unread_weights import read_sizes, weights_of
 from dynagram.live._walk import Matrix, matrices_of
 from dynagram.networks import Chain
 from dynagram.theory.chain import Birth, judge_birth
@@ -45,6 +52,7 @@ def check(
     factory: Callable[..., Any] | None = None,
     scheme: str | None = None,
     sizes: Sequence[int] | None = None,
+    optimizer: Callable[[Any], Any] | None = None,
     seed: int = 0,
 ) -> Check:
     """Hold a model, before training, against what it should be, layer by layer.
@@ -55,17 +63,21 @@ def check(
 
     **Arguments:**
 
-    - `model`: a `torch.nn.Module`, a JAX function of (params, x), an equinox module or a `Model`.
+    - `model`: a `torch.nn.Module`, a JAX function of (params, x), an equinox or flax module or a
+        `Model`.
     - `data`: a batch of inputs: an array, a tensor, a `Data` or a tuple of arguments.
     - `expected`: how the model is meant to be drawn: a recipe (kaiming, xavier, lecun, pytorch,
         gpt2, normal-0.02), the config.json of a model (path or contents) or a network of ours. By
         default the variances that its weights have, one for all matrices of the same role.
-    - `params`: the parameters of a JAX function.
+    - `params`: the parameters of a JAX function, or the variables of a linen module.
     - `factory`: a function that makes the model anew; by default its weights are drawn again with
         the variances they have. Used where there is no theory, and for `scheme`.
     - `scheme`: "sp", "ntk", "mup" or "depth-mup": `factory` is called with `width=` (or `depth=`)
-        at three sizes, and powers of the size are compared with those of the scheme.
+        at three sizes, a few steps are taken, and powers of the size are compared with those of
+        the scheme.
     - `sizes`: these widths or depths; by default 64, 128, 256 or 4, 8, 16.
+    - `optimizer`: with `scheme`, a function that makes the `torch.optim.SGD`, `Adam` or `AdamW` of
+        a model, whose rates are looked at; by default SGD at the rates of the scheme.
     - `seed`: of drawn networks.
 
     **Returns:** `Check`. Cost: a few passes; theory and a hundred small networks take seconds.
@@ -81,21 +93,22 @@ def check(
     batch = batch_of(data)
     live = read_live(model, batch, params=params)
     causes, shares = find_dead_units(live.graph)
+    causes += find_dropout(model, live.graph)
     notes = _notes(live)
     notes += [f"{100 * s:.0f} % of the units behind {name} are 0 on the whole batch"
               for name, s in shares.items() if 0.3 < s <= 0.6]  # fmt: skip
     if live.recognised is None:
-        if expected is not None:
+        if expected is not None and not (isinstance(expected, str) and expected in RECIPES):
             allowed = f"only a model that can be read may be compared with it: {live.reason}"
             raise InvalidValueError("expected", expected, allowed)
-        made = _measured_only(live, factory, batch, seed, causes, notes)
+        made = _measured_only(live, expected, factory, batch, seed, causes, notes)
     else:
         made = _with_theory(live, live.recognised, expected, seed, causes, notes)
     if scheme is None:
         return made
     if factory is None:
         raise InvalidValueError("factory", None, "needed with scheme: it makes the model at a size")
-    table = fit_scaling(factory, batch, scheme, sizes)
+    table = fit_scaling(factory, batch, scheme, sizes, optimizer)
     return replace(made, scaling=table, causes=(*made.causes, *table.causes()))
 
 
@@ -120,20 +133,20 @@ def _with_theory(
     live: Live, read: Recognised, expected: Any, seed: int, causes: list[Cause], notes: list[str]
 ) -> Check:
     weights = {(w.block, *w.place): w for w in read.weights}
-    errors = {place: _error(weight.values) for place, weight in weights.items()}
-    own = read.network
+    errors = {place: error_of_square(weight.values) for place, weight in weights.items()}
+    own, wholes = read.network, _whole_fans(read)
     if expected is None:
         meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
         # A variance against the mean of its own and others varies less; alone it says nothing.
         errors = {p: errors[p] * (1.0 - 1.0 / n) ** 0.5 for p, n in shared.items() if p in errors}
-        recipe = name_recipe(own)
+        recipe = name_recipe(own, wholes)
         if recipe is not None:
             notes.append(f"all matrices are drawn as by {recipe}")
     else:
         if not (isinstance(expected, str) and expected in RECIPES):
             causes = [*causes, *compare_structures(own, as_chain(expected, own))]
-        meant = declared_network(own, expected)
-        recipe = name_recipe(own)
+        meant = declared_network(own, expected, wholes)
+        recipe = name_recipe(own, wholes)
         if recipe is not None and recipe != expected:
             notes.append(f"all matrices are drawn as by {recipe}")
     readings = _weight_readings(meant, own, read, errors)
@@ -161,19 +174,22 @@ def _with_theory(
     branches = count_layers(own)[1]
     causes = [*causes, *find_copies(read.weights)]
     causes += explain_weights(readings, branches, threshold, declared=expected is not None)
-    causes += find_drift(own, birth, expected is not None, notes)
+    if not any(cause.name == "weights are zero" for cause in causes):
+        causes += find_zeros(own, read.weights) or find_drift(
+            own, birth, expected is not None, notes
+        )
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
 
 
-def _error(values: np.ndarray) -> float:
-    """The relative standard deviation of a mean square between draws of this distribution."""
-    square = np.square(np.asarray(values, dtype=np.float64))
-    mean = float(square.mean())
-    if mean == 0.0:
-        return (2.0 / square.size) ** 0.5
-    return max(float(square.std()) / mean, 0.5) / square.size**0.5
+def _whole_fans(read: Recognised) -> dict[Any, int]:
+    """Fan-outs of parameters that hold several matrices of a block, at the places of each."""
+    fans: dict[tuple[str, int], int] = {}
+    for weight in read.weights:
+        key = weight.name, weight.block
+        fans[key] = fans.get(key, 0) + weight.fan_out
+    return {(w.block, *w.place): fans[w.name, w.block] for w in read.weights}
 
 
 def _weight_readings(
@@ -261,16 +277,17 @@ def _of_signals(
 
 
 def _measured_only(
-    live: Live, factory: Any, batch: Any, seed: int, causes: list[Cause], notes: list[str]
-) -> Check:
+    live: Live, recipe: str | None, factory: Any, batch: Any, seed: int, causes: list[Cause],
+    notes: list[str],
+) -> Check:  # fmt: skip
     measured = live.measure(None)
-    rng = np.random.default_rng(seed)
-    draws: list[list[Any]] = []
-    for _ in range(DRAWS):
-        if factory is None:
-            draws.append(live.measure(redrawn(live.parameters, rng)))
-        else:
-            draws.append(read_live(factory(), batch).measure(None))
+    draws = _draw_again(live, factory, batch, seed)
+    weights = weights_of(live.graph)
+    sizes, branches = read_sizes(live.graph, weights, recipe)
+    of_layer: dict[str, list[LayerReading]] = {}
+    for size in sizes:
+        name = size.parameter.rpartition(".")[0] or size.parameter
+        of_layer.setdefault(name, []).append(_of_weight(name, size))
     readings = []
     for number, layer in enumerate(measured):
         for quantity, value in layer.numbers.items():
@@ -284,9 +301,21 @@ def _measured_only(
             if not few and not constant:
                 band = band_of_draws(values, signed=quantity == NUMBERS[1])
             readings.append(LayerReading.of(layer.name, quantity, value, band))
-    checks = [r for r in readings if r.z is not None]
-    threshold = family_threshold(len(checks))
+        readings += of_layer.pop(layer.name, [])
+    readings += [reading for rest in of_layer.values() for reading in rest]
+    threshold = family_threshold(sum(r.z is not None for r in readings))
+    causes = [*causes, *find_copies(weights)]
+    causes += explain_weights(sizes, branches, threshold, declared=recipe is not None)
     if not causes:
         causes = _of_signals(readings, threshold, None, [])
     names = tuple(live.parameters)
     return Check(tuple(readings), tuple(causes), threshold, "", names, tuple(notes))
+
+
+def _draw_again(live: Live, factory: Any, batch: Any, seed: int) -> list[list[Any]]:
+    """The numbers of models with other weights: made anew, or drawn as these weights look."""
+    if factory is None:
+        rng = np.random.default_rng(seed)
+        return [live.measure(redrawn(live.parameters, rng)) for _ in range(DRAWS)]
+    with seeded(seed):
+        return [read_live(factory(), batch).measure(None) for _ in range(DRAWS)]

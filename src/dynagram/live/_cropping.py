@@ -11,14 +11,14 @@ from dynagram.networks import Chain
 from dynagram.networks.blocks import Conv, Embedding, Flatten, Select
 from dynagram.networks.blocks._composite import every_block
 
-_MOST_INDICES = 8  # samples times tokens
+_MOST_INDICES = 6  # samples times tokens: what theory costs goes with the fourth power
 _MOST_PIXELS = 64
 
 
 def crop(read: Recognised) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
     """The network on fewer samples and positions, with its parameters and the rows of inputs.
 
-    Convolutions keep up to 64 positions, sequences as many as make 8 with two samples or less;
+    Convolutions keep up to 64 positions, sequences as many as make 6 with two samples or less;
     where a matrix reads all positions, all stay.
     """
     network, params, rows = read.network, read.params, read.rows

@@ -18,6 +18,7 @@ DRAWS = 100
 _FEW_INPUTS = 64
 _MOST_INDICES = 12  # samples times positions for which theory takes seconds
 _MOST_PARAMETERS = 4_000_000  # of networks that are drawn a hundred times
+_SMALL = 0.4  # a spread beyond it is not of order 1/n any more: deep networks that are narrow
 _FEWEST = 16  # channels: a mean square over fewer is far from normal
 
 
@@ -39,7 +40,7 @@ def expect_stages(
         for number, stage in enumerate(birth.stages):
             if stage.width < _FEWEST:
                 continue
-            if stage.mean_square > 0 and stage.mean_square_std > 1e-4 * stage.mean_square:
+            if 1e-4 * stage.mean_square < stage.mean_square_std < _SMALL * stage.mean_square:
                 std = float(np.hypot(stage.mean_square_std, stage.error))
                 bands[number, NUMBERS[0]] = band_of_theory(stage.mean_square, std)
             if stage.similarity is not None and (stage.similarity_std or 0.0) > 1e-6:

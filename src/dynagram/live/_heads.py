@@ -15,6 +15,10 @@ from dynagram.networks.blocks import Attention
 from dynagram.networks.blocks._block import Shape
 
 _ROTARY = 10000.0
+_HALVES, _PAIRS = (
+    "halves",
+    "pairs",
+)  # planes of a rotation: channels i and i + d/2, or 2i and 2i + 1
 
 
 def read_attention(
@@ -39,17 +43,20 @@ def read_attention(
     if made is None or signal.values.shape[1] == 1:
         raise UnreadableError("attention over one position or other axes", names)
     (q, k, v), size = weights, weights[0][1].shape[0] // heads
-    params = {"q": q[1], "k": k[1], "v": v[1], "O": out.value}
+    plain = {"q": q[1], "k": k[1], "v": v[1], "O": out.value}
     sources = {"q": q[0], "k": k[0], "v": v[0], "O": out.parameters[0] if out.parameters else ""}
     n, groups = signal.values.shape[2], k[1].shape[0] // size
-    variances = {f"C_{key}": _square(W) * W.shape[1] for key, W in params.items()}
-    rates = {f"lambda_{key}": float(W.shape[1]) for key, W in params.items()}
-    if groups < 1 or heads % groups or params["q"].shape != (heads * size, n):
+    variances = {f"C_{key}": _square(W) * W.shape[1] for key, W in plain.items()}
+    rates = {f"lambda_{key}": float(W.shape[1]) for key, W in plain.items()}
+    if groups < 1 or heads % groups or plain["q"].shape != (heads * size, n):
         raise UnreadableError("heads of shapes that do not fit", names)
-    choices = product((True, False), ("1/sqrt(d)", "1/d"), (None, _ROTARY), (False, True))
-    for causal, scale, rope, qk_norm in choices:
-        if rope is not None and size % 2:
+    choices = product((True, False), ("1/sqrt(d)", "1/d"), (None, _HALVES, _PAIRS), (False, True))
+    for causal, scale, planes, qk_norm in choices:
+        if planes is not None and size % 2:
             continue
+        rope, params = None, plain
+        if planes is not None:
+            rope, params = _ROTARY, plain if planes == _HALVES else _by_halves(plain, size)
         block = Attention(
             heads, size, width=len(out.value), causal=causal, scale=scale, rope=rope,
             qk_norm=qk_norm, groups=None if groups == heads else groups, **variances, **rates,
@@ -156,6 +163,17 @@ def _matrix_before(graph: Graph, start: int, end: int) -> Node:
         if graph.nodes[number].op == "linear":
             return graph.nodes[number]
     raise UnreadableError("attention whose queries, keys or values are no products of the signal")
+
+
+def _by_halves(params: dict[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
+    """Queries and keys that are turned in neighbouring channels, in the order of our heads.
+
+    Their products do not know the order of channels.
+    """
+    order = np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
+    turned = {key: params[key].reshape(-1, size, params[key].shape[1])[:, order].reshape(
+        params[key].shape) for key in ("q", "k")}  # fmt: skip
+    return {**params, **turned}
 
 
 @float64

@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError
+from dynagram.live._flax import as_function
 from dynagram.live._graph import Constant, Graph, Node
 from dynagram.live._jax_ops import classify, concrete, is_opaque
 from dynagram.live._layers import LayerNumbers, layer_numbers
@@ -142,7 +143,10 @@ def layer_of(name: str) -> str:
 def as_program(model: Any, x: Any, params: Any) -> Program:
     """A model as a function of a list of arrays and a batch."""
     per_sample = False
-    if isinstance(model, Model):
+    from_flax = as_function(model, params)
+    if from_flax is not None:
+        function, tree = from_flax
+    elif isinstance(model, Model):
         network = model.network
         tree, function = model.params, network.apply
     elif params is not None:
@@ -157,7 +161,8 @@ def as_program(model: Any, x: Any, params: Any) -> Program:
         per_sample = _runs(function, tree, np.asarray(x)[0])
     else:
         allowed = (
-            "expected a torch.nn.Module, a JAX function with params=, an equinox module or a Model"
+            "expected a torch.nn.Module, a JAX function with params=, an equinox or flax module or "
+            "a Model"
         )
         raise InvalidTypeError("model", type(model).__name__, allowed)
     paths, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -177,7 +182,7 @@ def _named(path: str) -> str:
     """ ".layers[0].weight" and "['a']['b']" as layers.0.weight and a.b."""
     for old, new in (("['", "."), ("']", ""), ("[", "."), ("]", "")):
         path = path.replace(old, new)
-    return path.strip(".")
+    return path.strip(".").removesuffix(".value")  # which every parameter of flax.nnx ends with
 
 
 def _runs(function: Any, tree: Any, sample: np.ndarray) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,8 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
     **Arguments:**
 
     - `model`: a `torch.nn.Module`; a function of (params, x) in JAX with `params`; a callable
-        pytree such as an equinox module, for one sample or for a batch; or a `Model`.
+        pytree such as an equinox module, for one sample or for a batch; a flax module, linen ones
+        with their variables as `params`; or a `Model`.
     - `x`: a batch as the model takes it.
     - `params`: parameters of a JAX function, any pytree.
 
@@ -85,6 +87,18 @@ def is_torch(model: Any) -> bool:
     """Whether it is a PyTorch module; PyTorch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within it PyTorch draws with a seed, if it is loaded; then its random numbers go on."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def _check_finite(parameters: Arrays) -> None:

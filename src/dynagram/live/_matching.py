@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dynagram._precision import float64
@@ -44,7 +46,7 @@ def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None
     order = np.argsort(before.ravel())
     chosen = order[np.linspace(0, order.size - 1, _SAMPLE).astype(int)]
     x, y = before.ravel()[chosen], after.ravel()[chosen]
-    values = [(sigma, _values(sigma, x)) for sigma in _known()]
+    values = list(zip(_known(), _values(x), strict=True))
     for tolerance in (1e-12, 1e-7):  # a small signal hardly tells functions apart
         fitting = [sigma for sigma, made in values if alike(made, y, tolerance)]
         if fitting:
@@ -53,10 +55,14 @@ def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None
 
 
 @float64
-def _values(sigma: Activation, x: np.ndarray) -> np.ndarray:
-    import jax.numpy as jnp
+def _values(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """All known activations of `_SAMPLE` numbers."""
+    return tuple(np.asarray(y) for y in _all_values(jnp.asarray(x, jnp.float64)))
 
-    return np.asarray(sigma(jnp.asarray(x)))
+
+@jax.jit  # one program for all: a hundred eager calls take seconds
+def _all_values(x: jax.Array) -> list[jax.Array]:
+    return [sigma(x) for sigma in _known()]
 
 
 def _leaky(x: np.ndarray, y: np.ndarray) -> Activation | None:

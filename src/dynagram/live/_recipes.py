@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ RECIPES: dict[str, Callable[[Matrix, int], float]] = {
 _OF_TABLES = ("gpt2", "normal-0.02")  # that say how embeddings are drawn
 
 
-def declared_network(network: Chain, expected: Any) -> Chain:
+def declared_network(
+    network: Chain, expected: Any, wholes: Mapping[Place, int] | None = None
+) -> Chain:
     """The structure that was read, with the variances that are declared for it.
 
     `expected` is the name of a recipe, a network of blocks or an MLP, or the config.json of a
-    model, as path or mapping.
+    model, as path or mapping. `wholes` are the fan-outs of parameters that hold several matrices,
+    such as queries, keys and values in one: a recipe sees the parameter.
     """
     if isinstance(expected, str) and expected in RECIPES:
-        return _of_recipe(network, expected)
+        return _of_recipe(network, expected, wholes or {})
     return _aligned(network, as_chain(expected, network))
 
 
@@ -67,7 +71,7 @@ def _of_mlp(mlp: MLP) -> Chain:
     return Chain(blocks[:-1], mlp.widths[0])
 
 
-def _of_recipe(network: Chain, name: str) -> Chain:
+def _of_recipe(network: Chain, name: str, wholes: Mapping[Place, int]) -> Chain:
     branches = count_layers(network)[1]
 
     def variance(matrix: Matrix) -> float:
@@ -75,7 +79,8 @@ def _of_recipe(network: Chain, name: str) -> Chain:
             return 0.0 if name in _OF_TABLES else matrix.variance
         if matrix.key in ("token", "position") and name not in _OF_TABLES:
             return matrix.variance
-        return RECIPES[name](matrix, max(branches, 1))
+        whole = replace(matrix, fan_out=wholes.get(matrix.place, matrix.fan_out))
+        return RECIPES[name](whole, max(branches, 1))
 
     return with_variances(network, variance)
 
@@ -106,8 +111,6 @@ def _aligned(network: Chain, expected: Chain) -> Chain:
     places = [i for i, b in enumerate(made.blocks) if isinstance(b, Residual)]
     if len(strengths) != len(places):
         return made
-    from dataclasses import replace
-
     blocks = list(made.blocks)
     for place, strength in zip(places, strengths, strict=True):
         blocks[place] = replace(blocks[place], strength=strength)
@@ -130,15 +133,10 @@ def pooled_network(
     common: dict[str, float] = {}
     counts: dict[Place, int] = {}
     for role, members in roles.items():
-        sizes = np.array([m.variance * m.fan_in for m in members])
-        middle = float(np.median(sizes))
-        if len(members) < 3 or middle <= 0.0:
-            continue
-        close = [abs(size / middle - 1.0) < max(6.0 * error(m), 0.1)
-                 for size, m in zip(sizes, members, strict=True)]  # fmt: skip
-        if np.mean(close) > 2.0 / 3.0:
-            common[role] = float(np.mean(sizes[np.array(close)]))
-            counts |= {m.place: int(np.sum(close)) for m in members if m.is_weight}
+        shared = common_size([m.variance * m.fan_in for m in members], [error(m) for m in members])
+        if shared is not None:
+            common[role], count = shared
+            counts |= {m.place: count for m in members if m.is_weight}
 
     def variance(matrix: Matrix) -> float:
         if matrix.role in common and matrix.key != "b":
@@ -148,10 +146,26 @@ def pooled_network(
     return with_variances(network, variance), counts
 
 
-def name_recipe(network: Chain) -> str | None:
+def common_size(sizes: Sequence[float], errors: Sequence[float]) -> tuple[float, int] | None:
+    """The size that all but a third of three or more agree in, and how many do; None for none.
+
+    >>> common_size([1.0, 1.02, 0.98, 4.0], [0.02] * 4)
+    (1.0, 3)
+    """
+    middle = float(np.median(sizes))
+    if len(sizes) < 3 or middle <= 0.0:
+        return None
+    close = np.array([abs(size / middle - 1.0) < max(6.0 * error, 0.1)
+                      for size, error in zip(sizes, errors, strict=True)])  # fmt: skip
+    if np.mean(close) <= 2.0 / 3.0:
+        return None
+    return float(np.mean(np.asarray(sizes)[close])), int(np.sum(close))
+
+
+def name_recipe(network: Chain, wholes: Mapping[Place, int]) -> str | None:
     """The recipe that all matrices were drawn by, to a tenth of their variance; None for none."""
     for name in RECIPES:
-        meant = {m.place: m.variance for m in matrices_of(_of_recipe(network, name))}
+        meant = {m.place: m.variance for m in matrices_of(_of_recipe(network, name, wholes))}
         weights = [m for m in matrices_of(network) if m.is_weight and m.key not in
                    ("token", "position")]  # fmt: skip
         if all(abs(m.variance / meant[m.place] - 1.0) < 0.1 for m in weights if meant[m.place]):

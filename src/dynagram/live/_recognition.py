@@ -10,7 +10,7 @@ import numpy as np
 from dynagram._precision import float64
 from dynagram.errors import DynagramError
 from dynagram.live._graph import Graph
-from dynagram.live._layouts import LiveSignal, alike
+from dynagram.live._layouts import LiveSignal, alike, proportion
 from dynagram.live._rows import Part, UnreadableError, fold_scales, multiply, read_row
 from dynagram.networks import Chain
 from dynagram.networks.blocks import Dense, Residual
@@ -76,13 +76,16 @@ def recognise(graph: Graph) -> Recognised:
     parts = fold_scales(parts)
     if not parts or not isinstance(parts[-1].block, Dense):
         raise UnreadableError("the last block is no matrix")
+    behind = _factor_behind(graph, end)
+    parts[-1].scale *= behind
     if parts[-1].scale != 1.0:
         multiply(parts[-1], parts[-1].scale, with_bias=True)
         parts[-1].scale = 1.0
     if end != graph.output:
         kinds = [graph.nodes[i].options.get("name", graph.nodes[i].op)
                  for i in graph.between(end, graph.output)[1:]]  # fmt: skip
-        if not alike(np.ravel(graph.nodes[graph.output].value), np.ravel(graph.nodes[end].value)):
+        value = behind * np.ravel(graph.nodes[end].value)
+        if not alike(np.ravel(graph.nodes[graph.output].value), value):
             notes.append(f"{', '.join(map(str, kinds))} behind the last matrix is left out")
     tied = [name for name, uses in graph.uses().items() if uses > 1]
     if tied:
@@ -97,9 +100,16 @@ def recognise(graph: Graph) -> Recognised:
         raise UnreadableError(str(error)) from error
     params = tuple(part.params for part in parts)
     rows = signal.values.reshape(len(signal.values), -1).astype(np.float64)
-    if not alike(_outputs(network, params, rows), last.values.reshape(len(rows), -1), 1e-6):
+    wanted = behind * last.values.reshape(len(rows), -1)
+    if not alike(_outputs(network, params, rows), wanted, 1e-6):
         raise UnreadableError("the blocks read do not give the outputs of the model")
     return Recognised(network, params, rows, _weights(parts), tuple(notes))
+
+
+def _factor_behind(graph: Graph, end: int) -> float:
+    """The factor that outputs are multiplied by behind the last matrix, as muP does; else 1."""
+    value, output = (np.ravel(graph.nodes[i].value) for i in (end, graph.output))
+    return proportion(output, value) or 1.0
 
 
 def _is_tied(graph: Graph, name: str) -> bool:

@@ -38,6 +38,19 @@ def looks_uniform(values: np.ndarray) -> bool:
     return float(np.max(np.abs(values))) < _UNIFORM * square**0.5
 
 
+def error_of_square(values: np.ndarray) -> float:
+    """The relative standard deviation of a mean square between draws of this distribution.
+
+    >>> round(error_of_square(np.random.default_rng(0).normal(size=(100, 200))), 3)
+    0.01
+    """
+    square = np.square(np.asarray(values, dtype=np.float64))
+    mean = float(square.mean())
+    if mean == 0.0:
+        return (2.0 / square.size) ** 0.5
+    return max(float(square.std()) / mean, 0.5) / square.size**0.5
+
+
 def _again(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if values.size < 2 or values.dtype.kind != "f" or np.all(values == values.flat[0]):
         return values

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 
 from dynagram.live._causes import Cause
 from dynagram.live._graph import Graph
+from dynagram.live._live import is_torch
 from dynagram.live._recognition import Weight
 from dynagram.networks import Chain
 from dynagram.networks.blocks import Activate, Attention, Gated, Residual, RMSNorm
@@ -16,6 +18,7 @@ from dynagram.networks.blocks._composite import every_block
 
 _DEAD = 0.6  # deep ReLU networks have up to half of their units silent on inputs that look alike
 _ENOUGH = 16
+_NEARLY_ALL = 0.9  # of a signal dropped: p was taken for the share that is kept
 
 
 def compare_structures(network: Chain, expected: Chain) -> list[Cause]:
@@ -118,6 +121,34 @@ def find_copies(weights: Sequence[Weight]) -> list[Cause]:
     return causes
 
 
+def find_zeros(network: Chain, weights: Sequence[Weight]) -> list[Cause]:
+    """Matrices of zeros that all of the signal has to pass; branches and readouts may begin so."""
+    last = len(network.blocks) - 1
+    empty = [w.name for w in weights if w.letter == "W" and w.block < last and not np.any(w.values)
+             and not isinstance(network.blocks[w.block], Residual)]  # fmt: skip
+    text = f"all entries of {', '.join(empty)} are 0: nothing passes"
+    return [Cause("weights are zero", f"weights are zero: {text}", tuple(empty))] if empty else []
+
+
+def find_dropout(model: Any, graph: Graph) -> list[Cause]:
+    """Dropout that acts outside of training, or leaves next to nothing in it."""
+    causes = []
+    for node in graph.nodes:
+        if "dropout" in str(node.options.get("name", "")) and node.inputs:
+            before = graph.nodes[node.inputs[0]].value
+            if before.shape == node.value.shape and not np.array_equal(before, node.value):
+                share = float(np.mean((node.value == 0.0) & (before != 0.0)))
+                text = f"{100 * share:.0f} % of a signal are set to 0 though the model is not in "
+                causes.append(Cause("dropout always on", f"dropout always on: {text}training"))
+    for name, part in model.named_modules() if is_torch(model) else ():
+        p = float(getattr(part, "p", 0.0)) if "Dropout" in type(part).__name__ else 0.0
+        if p >= _NEARLY_ALL:
+            text = f"{name or 'it'} leaves {100 * (1 - p):.0f} % of the signal in training; p is "
+            text += "the share that is dropped"
+            causes.append(Cause("dropout too large", f"dropout too large: {text}"))
+    return causes
+
+
 def find_dead_units(graph: Graph) -> tuple[list[Cause], dict[str, float]]:
     """Layers most of whose units are 0 for the whole batch, and the share of every layer."""
     shares: dict[str, float] = {}
@@ -128,6 +159,8 @@ def find_dead_units(graph: Graph) -> tuple[list[Cause], dict[str, float]]:
         before = graph.nodes[node.inputs[0]]
         if before.op not in ("linear", "conv") or before.value.shape != node.value.shape:
             continue
+        if not np.any(before.value):
+            continue  # weights of zeros, with which branches may begin
         axis = 1 if before.op == "conv" else node.value.ndim - 1
         rest = tuple(i for i in range(node.value.ndim) if i != axis)
         count = node.value.size // node.value.shape[axis]

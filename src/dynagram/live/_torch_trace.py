@@ -25,6 +25,8 @@ _ADDS = ("add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__")
 _MULTIPLIES = ("mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply")
 _MATMULS = ("matmul", "__matmul__", "mm", "bmm", "einsum", "__rmatmul__")
 _CONVOLUTIONS = ("conv1d", "conv2d")
+_LOW = (torch.float32, torch.float16, torch.bfloat16)
+_CASTS = ("float", "half", "bfloat16", "type_as")
 
 
 def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]]:
@@ -97,9 +99,12 @@ class _Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
-        options = kwargs or {}
+        options = {name: _raised(value) for name, value in (kwargs or {}).items()}
+        args = tuple(_raised(value) for value in args)
         read = [self._known.get(id(t)) for t in _tensors((args, options))]
-        result = func(*args, **options)
+        # Norms and softmaxes that a model casts to float32 are computed in float64 like the rest.
+        cast = getattr(func, "__name__", "") in _CASTS and args[0].is_floating_point()
+        result = args[0].double() if cast else func(*args, **options)
         outputs = _tensors(result)
         if not outputs or getattr(func, "__name__", "") == "__set__":
             return result
@@ -129,6 +134,11 @@ class _Recorder(TorchFunctionMode):
     def _remember(self, tensor: Any, what: int | Constant) -> None:
         self._alive.append(tensor)
         self._known[id(tensor)] = what
+
+
+def _raised(value: Any) -> Any:
+    """float64 in place of a lower precision that is asked for; all else as it is."""
+    return torch.float64 if isinstance(value, torch.dtype) and value in _LOW else value
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -123,11 +123,11 @@ class Model(eqx.Module):
 
         **Arguments:**
 
-        - `model`: a `torch.nn.Module`, a function of (params, x) in JAX, or an equinox module.
+        - `model`: a `torch.nn.Module`, a function of (params, x) in JAX, or a module of equinox or
+            flax.
         - `x`: a batch as the model takes it; not needed where the first layer of a PyTorch module
             is linear or an embedding.
-        - `params`: the parameters of a JAX function; in flax,
-            `Model.of(module.apply, x, params=variables)`.
+        - `params`: the parameters of a JAX function, or the variables of a linen module of flax.
 
         **Returns:** a `Model` in float64: of an `Architecture` where it is an MLP, with or without
         skips, else of a `Chain`.

@@ -1,0 +1,119 @@
+"""Weights of a model that is not read as a network of ours: their sizes beside what they should be.
+
+What multiplies the signal is known from the trace all the same. A recipe says the variance of
+every matrix; with none declared, those whose names differ in numbers only must be of one size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dynagram.live._causes import WeightReading
+from dynagram.live._graph import Graph, Node
+from dynagram.live._recipes import RECIPES, common_size
+from dynagram.live._recognition import Weight
+from dynagram.live._redraw import error_of_square
+from dynagram.live._rows import UnreadableError, weight_of
+from dynagram.live._walk import Matrix
+
+_TABLES = ("gpt2", "normal-0.02")
+
+
+def weights_of(graph: Graph) -> list[Weight]:
+    """The arrays that multiply the signal, each once, in the order in which they are used."""
+    weights: dict[str, Weight] = {}
+    for number in graph.between(0, graph.output):
+        for weight in _of_node(graph.nodes[number]):
+            weights.setdefault(weight.name, weight)
+    return list(weights.values())
+
+
+def _of_node(node: Node) -> list[Weight]:
+    def weight(name: str, key: str, values: np.ndarray, fan_in: int, fan_out: int) -> Weight:
+        return Weight(name, node.number, key, (key,), values, fan_in, fan_out)
+
+    if node.op == "multihead":
+        matrices = [c for c in node.constants if len(c.parameters) == 1 and c.value.ndim == 2]
+        return [weight(c.parameters[0], "W", c.value, c.value.shape[1], c.value.shape[0])
+                for c in matrices]  # fmt: skip
+    if node.op not in ("linear", "conv", "embedding") or not node.constants:
+        return []
+    try:
+        constant = weight_of(node)[0] if node.op == "linear" else node.constants[0]
+    except UnreadableError:
+        return []
+    if len(constant.parameters) != 1 or constant.value.ndim < 2:
+        return []  # made of several parameters: its entries are no draws
+    values, name = constant.value, constant.parameters[0]
+    if node.op == "embedding":
+        return [weight(name, "token", values, 1, values.shape[1])]
+    taps = int(np.prod(values.shape[2:]))
+    return [weight(name, "W", values, values.shape[1] * taps, values.shape[0] * taps)]
+
+
+def read_sizes(
+    graph: Graph, weights: Sequence[Weight], recipe: str | None
+) -> tuple[list[WeightReading], int]:
+    """Every array beside the variance that it should have, and the number of residual branches."""
+    ends = _branch_ends(graph)
+    branches = sum(weight.block in ends for weight in weights)
+    last = weights[-1].block if weights else 0
+    matrices = [
+        Matrix((w.block, w.letter), _role(w, w.block in ends, w.block == last), _square(w),
+               w.fan_in, w.fan_out, w.block in ends)
+        for w in weights
+    ]  # fmt: skip
+    errors = [error_of_square(w.values) for w in weights]
+    readings = []
+    for weight, matrix, error in zip(weights, matrices, errors, strict=True):
+        if recipe is not None:
+            if matrix.key == "token" and recipe not in _TABLES:
+                continue
+            meant, shrink = RECIPES[recipe](matrix, max(branches, 1)), 1.0
+        else:
+            like = [(m.variance, e) for m, e in zip(matrices, errors, strict=True)
+                    if m.role == matrix.role]  # fmt: skip
+            common = common_size(*zip(*like, strict=True))
+            if common is None:
+                continue
+            meant, count = common
+            shrink = (1.0 - 1.0 / count) ** 0.5
+        readings.append(WeightReading(weight.name, replace(matrix, variance=meant), matrix.variance,
+                                      error * shrink))  # fmt: skip
+    return readings, branches
+
+
+def _role(weight: Weight, is_end: bool, is_last: bool) -> str:
+    """What is drawn alike: ends of branches and readouts are often drawn smaller than others."""
+    pattern = re.sub(r"\d+", "*", weight.name)
+    where = "end" if is_end else "last" if is_last else ""
+    return f"{pattern} {weight.values.shape} {where}"
+
+
+def _square(weight: Weight) -> float:
+    return float(np.mean(np.square(weight.values, dtype=np.float64)))
+
+
+def _branch_ends(graph: Graph) -> set[int]:
+    """Products whose values go straight into a sum with another signal: ends of branches."""
+    inside = graph.between(0, graph.output)
+    readers: dict[int, list[Any]] = {}
+    for number in inside:
+        for source in graph.nodes[number].inputs:
+            readers.setdefault(source, []).append(graph.nodes[number])
+    ends = set()
+    for number in inside:
+        node = graph.nodes[number]
+        if node.op not in ("linear", "conv", "multihead"):
+            continue
+        later = readers.get(number, [])
+        while len(later) == 1 and later[0].op == "other" and len(later[0].inputs) == 1:
+            later = readers.get(later[0].number, [])
+        if len(later) == 1 and later[0].op == "add" and len(set(later[0].inputs)) > 1:
+            ends.add(number)
+    return ends
