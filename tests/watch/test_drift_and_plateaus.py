@@ -1,6 +1,7 @@
 """The drift of the kernel beside that of networks drawn again; plateaus and when they end."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -106,12 +107,12 @@ def test_where_no_drift_is_predicted_a_line_says_why():
 def test_the_range_of_a_drift_follows_the_time():
     draws = np.random.default_rng(0).lognormal(-3.0, 0.1, size=(16, 1))
     drift = DriftBand(np.array([1.0, 10.0]), draws * np.array([1.0, 10.0]))
-    at = {time: drift.band(time) for time in (0.0, 0.5, 1.0, 3.0, 10.0, 11.0)}
+    at = {tau: drift.band(tau) for tau in (0.0, 0.5, 1.0, 3.0, 10.0, 11.0)}
     assert at[0.0] is None
     assert at[11.0] is None
-    for time in (0.5, 3.0, 10.0):
+    for tau in (0.5, 3.0, 10.0):
         for name in ("expected", "low", "high"):
-            assert math.isclose(getattr(at[time], name), time * getattr(at[1.0], name))
+            assert math.isclose(getattr(at[tau], name), tau * getattr(at[1.0], name))
 
 
 def test_losses_that_theory_knows():
@@ -138,8 +139,16 @@ def test_the_state_of_a_loss():
 @pytest.mark.slow
 def test_the_end_of_a_plateau_is_forecast_once_and_comes_then():
     x, y = batch()
-    watcher, records = train(network(1, scale=0.05), x, y, 2500, 0.005, every=20)
+    model, alone = network(1, scale=0.05), network(1, scale=0.05)
+    watcher, records = train(model, x, y, 2500, 0.005, every=20)
     assert watcher.failures == []
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.005)
+    for _ in range(2500):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(alone(x), y).backward()
+        optimizer.step()
+    for watched, other in zip(model.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(watched, other)
     notes = [alert for alert in watcher.alerts if alert.quantity == "escape"]
     assert "will leave it at step" in notes[0].sentence
     first = next(record for record in records if ("escape", "") in record.values)
@@ -152,6 +161,34 @@ def test_the_end_of_a_plateau_is_forecast_once_and_comes_then():
     left = next(step for step, loss in losses.items() if loss < 0.5 * losses[0])
     assert 0.7 < left / forecast < 1.4
     assert watcher.last.values["plateau", ""] == 2.0
+
+
+def test_a_loss_that_wavers_is_not_forecast_again_and_again(monkeypatch):
+    from dynagram.watch import _run_quantities
+    from dynagram.watch._context import Context, Memory
+    from dynagram.watch._escape import Escape
+    from dynagram.watch._look import Look
+
+    asked = []
+
+    def forecast(_, step):
+        asked.append(step)
+        time.sleep(0.02)
+        return Escape(2.0 * step, 1.0, 3.0, "words")
+
+    monkeypatch.setattr(_run_quantities, "forecast_escape", forecast)
+    memory = Memory()
+    for step in range(40):
+        context = Context(Look([]), memory, 1)
+        context.state = "plateau" if step % 2 else "falling"
+        memory.steps.append(step)
+        _run_quantities.escape(context)
+    assert asked == [1]
+    assert memory.notes == ["words"]
+    memory.spent = 0.0
+    context = Context(Look([]), memory, 1)
+    context.state = "plateau"
+    assert _run_quantities.escape(context)[0] == 78.0
 
 
 def test_no_forecast_is_a_sentence_and_no_failure():

@@ -66,8 +66,17 @@ def test_a_damaged_record_ends_what_can_be_read(tmp_path):
     data = bytearray((tmp_path / "run" / "records.bin").read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "run" / "records.bin").write_bytes(data)
-    steps = read_watch(tmp_path / "run").steps
-    assert 5 < len(steps) < 15
+    history = read_watch(tmp_path / "run")
+    assert 5 < len(history.steps) < 15
+    assert history.lost == len(data) - history.end
+    text = " ".join(show(tmp_path / "run").stdout.split())
+    assert f"{history.lost} bytes after this step cannot be read" in text
+    # A length that cannot be is no frame that is being written.
+    data[history.end : history.end + 4] = b"\xff\xff\xff\x7f"
+    (tmp_path / "run" / "records.bin").write_bytes(data)
+    assert read_watch(tmp_path / "run").lost == history.lost
+    (tmp_path / "run" / "records.bin").write_bytes(data[: history.end + 3])
+    assert read_watch(tmp_path / "run").lost == 0
 
 
 def test_going_on_from_a_checkpoint_drops_what_came_after(tmp_path):
@@ -186,7 +195,30 @@ def test_the_command_prints_once_in_a_pipe(tmp_path):
 
 
 def test_the_command_refuses_in_one_line(tmp_path):
-    result = show(tmp_path / "nothing")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: run = ")
-    assert result.stderr.count("\n") == 1
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "broken", [0])
+    (tmp_path / "broken" / "watch.json").write_text('{"format": 1')
+    for name, words in (
+        ("nothing", "no such folder"), ("empty", "holds no watch"), ("broken", "cannot be read"),
+    ):  # fmt: skip
+        result = show(tmp_path / name)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("error: run = ")
+        assert result.stderr.count("\n") == 1
+        assert words in result.stderr
+
+
+def test_the_command_shows_the_state_of_the_loss_in_words(tmp_path):
+    sink = RunFolder(tmp_path / "run")
+    sink.begin(["0"], ["loss", "plateau", "escape"])
+    assert "No record yet." in show(tmp_path / "run").stdout
+    values = {("loss", ""): 1.0, ("plateau", ""): 1.0, ("escape", ""): 523.0}
+    sink.write(Record(0, 0.0, values=values, bands={("escape", ""): Band(523.0, 400.0, 700.0)}))
+    text = show(tmp_path / "run").stdout
+    assert "plateau" in text
+    assert "523 (400 to 700)" in text
+    sink.write(Record(100, 1.0, values={("loss", ""): 0.1, ("plateau", ""): 0.0}))
+    sink.close()
+    text = show(tmp_path / "run").stdout
+    assert "falling" in text
+    assert "523" not in text  # the plateau is over

@@ -17,6 +17,7 @@ else:
     History = object  # imported when the command runs, so that --help stays quick
 
 _ALERTS = 5
+_PATIENCE = 10  # times as long as reading takes, between looks: long runs take seconds
 
 
 def watch(
@@ -33,7 +34,7 @@ def watch(
         alerts = [alert.to_dict() for alert in history.alerts]
         newest = {k: v for k, v in history.last().to_dict().items() if k not in _NOT_KEPT}
         print_json({"records": len(history.steps), **newest, "alerts": alerts,
-                    "failures": history.failures})  # fmt: skip
+                    "failures": history.failures, "lost_bytes": history.lost})  # fmt: skip
         return
     out = console()
     if once or not out.is_terminal:
@@ -44,9 +45,22 @@ def watch(
     from rich.live import Live
 
     with Live(Group(*_parts(history, out.width)), console=out, auto_refresh=False) as live:
+        size, cost = -1, 0.0
         while True:  # until Ctrl-C
-            time.sleep(interval)
+            time.sleep(max(interval, _PATIENCE * cost))
+            if (now := _size(run)) == size:
+                continue
+            size, start = now, time.perf_counter()
             live.update(Group(*_parts(read_watch(run), out.width)), refresh=True)
+            cost = time.perf_counter() - start
+
+
+def _size(run: Path) -> int:
+    """Bytes in the folder: what has not grown need not be read again."""
+    try:
+        return sum(path.stat().st_size for path in run.iterdir() if path.is_file())
+    except OSError:  # it went away: reading says so
+        return 0
 
 
 _NOT_KEPT = ("cost", "seconds")
@@ -58,14 +72,18 @@ def _parts(history: History, width: int) -> list[Any]:
 
     from dynagram.watch._table import layer_grid, run_grid
 
+    lost = []
+    if history.lost:
+        lost = [Text(f"The file of records is damaged here: {history.lost} bytes after this step "
+                     "cannot be read.")]  # fmt: skip
     if not len(history.steps):
-        return [Text("No record yet.")]
+        return [Text("No record yet."), *lost]
     record = history.last()
     layers = layer_grid(record, history.layers)
     parts: list[Any] = [run_grid(record).rich(), Text()]
     for piece in layers.fitted(width):
         parts += [piece.rich(), Text()]
-    parts.append(Text(" ".join(layers.notes)))
+    parts += [Text(" ".join(layers.notes)), *lost]
     hidden = len(history.alerts) - _ALERTS
     if hidden > 0:
         parts.append(Text(f"{hidden} earlier alerts"))

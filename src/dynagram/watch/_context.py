@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ class Memory:
     - `rate`: at the last record.
     - `drift`: what the kernel's drift is held against.
     - `escape`: the forecast of the present plateau.
-    - `next_forecast`: the number of records from which on another may be made.
+    - `began`, `spent`: when the run began, and how many seconds forecasts have taken.
     - `notes`: sentences for the next record.
     """
 
@@ -58,7 +59,8 @@ class Memory:
     rate: float | None = None
     drift: DriftBand | None = None
     escape: Escape | None = None
-    next_forecast: int = 0
+    began: float = field(default_factory=time.perf_counter)
+    spent: float = 0.0
     notes: list[str] = field(default_factory=list)
 
     def advance(self, look: Look, since: int) -> None:

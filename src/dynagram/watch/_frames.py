@@ -68,6 +68,14 @@ class Decoder:
             place += _HEADER.size + length
             yield place, row
 
+    def is_damaged(self, rest: bytes) -> bool:
+        """Whether what follows the last intact frame is more than one that is being written."""
+        if len(rest) < _HEADER.size:
+            return False
+        length, _ = _HEADER.unpack_from(rest)
+        # What does not compress grows by a few bytes only.
+        return length > self._size + 64 or len(rest) >= _HEADER.size + length
+
     def _row(self, body: bytes) -> Row | None:
         try:
             content = zlib.decompressobj().decompress(body, self._size + 1)

@@ -43,6 +43,7 @@ class History:
     - `alerts`: all of them, in order.
     - `failures`: what could not be measured, a line each.
     - `end`: bytes of the file of records that are good.
+    - `lost`: bytes behind them that are damaged, and cannot be read.
     """
 
     layers: tuple[str, ...]
@@ -54,6 +55,7 @@ class History:
     alerts: tuple[Alert, ...]
     failures: tuple[str, ...]
     end: int
+    lost: int = 0
 
     def last(self) -> Record:
         """The last record, with the newest of the numbers that come by turns."""
@@ -121,12 +123,14 @@ def read_history(folder: Path, until: int | None = None) -> History:
         data = read_file(path, _LARGEST_FILE) if size else b""
     except OSError as error:
         raise RunError(f"{folder}/{RECORDS} cannot be read: {error.strerror or error}") from error
-    rows, end = [], 0
-    for place, row in Decoder(len(columns)).rows(data):
+    rows, end, lost, decoder = [], 0, 0, Decoder(len(columns))
+    for place, row in decoder.rows(data):
         if until is not None and row[0] > until:
             break
         rows.append(row)
         end = place
+    else:
+        lost = len(data) - end if decoder.is_damaged(data[end:]) else 0
     table = np.array([row[3] for row in rows]).reshape(len(rows), len(columns))
     values, first = {}, 0
     for name in quantities:
@@ -140,7 +144,7 @@ def read_history(folder: Path, until: int | None = None) -> History:
         np.array([row[0] for row in rows], dtype=np.int64),
         np.array([row[1] for row in rows], dtype=np.float64),
         np.array([row[2] for row in rows], dtype=np.float64),
-        values, bands, alerts, failures, end,
+        values, bands, alerts, failures, end, lost,
     )  # fmt: skip
 
 
@@ -159,13 +163,16 @@ def columns_of(layers: Sequence[str], quantities: Sequence[str]) -> list[Key]:
 
 def read_header(folder: Path) -> dict[str, Any]:
     """Layers and quantities of a watch, checked."""
+    if not (folder / HEADER).exists():
+        what = "holds no watch (no watch.json)" if folder.is_dir() else "there is no such folder"
+        raise InvalidValueError("run", str(folder), what)
     try:
         header = json.loads(read_file(inside(folder, HEADER)))
         layers, quantities = header["layers"], header["quantities"]
         strings = all(isinstance(name, str) for name in [*layers, *quantities])
         is_known = header["format"] == 1 and strings and set(quantities) <= set(QUANTITIES)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InvalidValueError("run", str(folder), "holds no watch (no watch.json)") from error
+        raise InvalidValueError("run", str(folder), "its watch.json cannot be read") from error
     if not is_known or len(layers) * len(quantities) > _MOST_COLUMNS:
         raise InvalidValueError("run", str(folder), "its watch.json is not one of this version")
     return {"layers": list(layers), "quantities": list(quantities)}

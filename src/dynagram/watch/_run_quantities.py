@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from dynagram.watch._band import Band
@@ -10,7 +12,7 @@ from dynagram.watch._escape import forecast_escape
 from dynagram.watch._layer_quantities import Reading
 from dynagram.watch._plateau_state import STATES
 
-_BETWEEN = 10  # records between forecasts
+_SHARE = 0.01  # of the time of a run that forecasts may take, after the first one
 
 
 def loss(context: Context) -> Reading:
@@ -64,17 +66,20 @@ def plateau(context: Context) -> Reading:
 def escape(context: Context) -> Reading:
     """The step at which the loss will leave the plateau it stands on, by the forecast for MLPs.
 
-    The forecast is made once for every plateau, and not again within ten records.
+    The forecast is made once for every plateau. As a loss may waver between standing and falling,
+    no further one is made before those so far have taken less than a hundredth of the run.
     """
     memory = context.memory
     if context.state != "plateau":
         memory.escape = None
         return None
-    records = len(memory.losses)
-    if memory.escape is None and records >= memory.next_forecast:
-        memory.next_forecast = records + _BETWEEN
-        memory.escape = forecast_escape(context.look, memory.steps[-1])
-        memory.notes.append(memory.escape.sentence)
+    start = time.perf_counter()
+    if memory.escape is None and memory.spent <= _SHARE * (start - memory.began):
+        try:
+            memory.escape = forecast_escape(context.look, memory.steps[-1])
+            memory.notes.append(memory.escape.sentence)
+        finally:
+            memory.spent += time.perf_counter() - start
     if memory.escape is None or memory.escape.step is None:
         return None
     ends = memory.escape.low, memory.escape.high

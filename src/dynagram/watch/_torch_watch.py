@@ -97,6 +97,8 @@ class StepHooks:
         ]
         look.eta = max((float(group["lr"]) for group in groups if "lr" in group), default=None)
         look.weight_decay = max((float(g.get("weight_decay", 0.0)) for g in groups), default=0.0)
-        if isinstance(optimizer, torch.optim.SGD):
+        if isinstance(optimizer, torch.optim.SGD) and not any(
+            g.get("dampening") or g.get("maximize") for g in groups
+        ):
             look.momentum = max((float(g.get("momentum", 0.0)) for g in groups), default=0.0)
         return look
