@@ -57,7 +57,8 @@ def _run(settings: Settings) -> Result:
         figures=draw_if_possible(lambda: _figures(table)),
         notes=(
             f"Digits, {HIDDEN} hidden layers of {width}, ReLU, Adam 1e-3, batches of {BATCH}, "
-            f"{end} epochs; {len(seeds)} seeds from {seeds[0]}. Test accuracy at the end: "
+            f"looked at after {', '.join(map(str, EPOCHS))} epochs; {len(seeds)} seeds from "
+            f"{seeds[0]}. Test accuracy at the end: "
             + ", ".join(f"{n:g}: {at(n, end, 'accuracy')}" for n in NOISE)
             + ".",
             "With a read-out fitted anew on half of the clean test labels, start → end: "
