@@ -116,3 +116,12 @@ def test_critical_gelu_speaks_to_everyone(run):
     text = run("critical", "gelu").stdout
     assert "p_0" not in text
     assert "power laws of the depth set in after" in text
+
+
+def test_mistakes_of_a_new_user_name_what_was_typed(complaint, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((2, 3)))
+    assert "C_W = 'abc': expected a number" in complaint(
+        "studio", "--state", "activation=tanh&C_W=abc", "--no-browser"
+    )
+    assert "shape of the curve = (2, 3)" in complaint("plateaus", tmp_path / "x.npy")
+    assert "no such folder" in complaint("watch", tmp_path / "nothing")

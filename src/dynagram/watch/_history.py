@@ -159,6 +159,8 @@ def columns_of(layers: Sequence[str], quantities: Sequence[str]) -> list[Key]:
 
 def read_header(folder: Path) -> dict[str, Any]:
     """Layers and quantities of a watch, checked."""
+    if not Path(folder).is_dir():
+        raise InvalidValueError("run", str(folder), "no such folder")
     try:
         header = json.loads(read_file(inside(folder, HEADER)))
         layers, quantities = header["layers"], header["quantities"]
