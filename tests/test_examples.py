@@ -169,7 +169,7 @@ def shown(output):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(path, tmp_path):
     """Run in a process of its own, as a reader would: the tests' settings of JAX are not theirs."""
-    again = shutil.copy(path, tmp_path)
+    again = Path(shutil.copy(path, tmp_path))
     subprocess.run([sys.executable, PAGES, again], check=True, capture_output=True, timeout=1500)
     before, after = shown_by(path), shown_by(again)
     assert [len(cell) for cell in before] == [len(cell) for cell in after]

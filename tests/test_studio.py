@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 import tomllib
 from contextlib import closing
 from urllib.parse import urlencode, urlsplit
@@ -13,6 +14,7 @@ import pytest
 
 from dynagram.errors import InvalidValueError
 from dynagram.studio import State, Studio, answer, parse_formula
+from dynagram.studio._answers import PARTS
 from dynagram.studio._widget import script
 
 
@@ -138,6 +140,41 @@ def test_answers_and_overtaken_requests(server):
     assert get(server, f"{home}api/flow?{query.replace('window=a', 'window=b')}")[0] == 200
     assert "error" in json.loads(get(server, f"{home}api/nothing?{query}")[2])
     assert get(server, f"{home}api/flow?{'x' * 5000}")[0] == 414
+
+
+def test_trained_outputs_are_told_at_every_place_once_and_in_order():
+    """Where kernels have no closed form few places are asked; training points are among them."""
+    values = {"activation": "erf", "C_b": 0.1, "C_W": 1.2, "depth": 3, "width": 16, "eta": 0.01}
+    places = [row["x"] for row in answer("trained", values)["rows"]]
+    assert places == sorted(set(places))
+    assert {-2.0, -1.2, -0.4, 0.4, 1.2, 2.0} <= set(places)
+    assert len(State.of(values | {"activation": "tanh"}).problem().test_x) == 9
+    assert len(answer("table", values)["grid"]) == 49
+
+
+def test_a_slow_part_holds_up_no_other(server, monkeypatch):
+    home, go_on = urlsplit(server.address).path, threading.Event()
+    monkeypatch.setitem(PARTS, "trained", lambda _: {"waited": go_on.wait(60)})
+    query, told = urlencode({"activation": "relu", "C_b": 0, "C_W": 2, "window": "a"}), []
+
+    def ask(number):
+        told.append((number, get(server, f"{home}api/trained?{query}&number={number}")))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in (1, 2, 3)]
+    threads[0].start()
+    while not server.working["trained"].locked():
+        time.sleep(0.01)
+    for thread in threads[1:]:
+        thread.start()
+    while server.newest.get(("a", "trained")) != 3:
+        time.sleep(0.01)
+    assert get(server, f"{home}api/flow?{query}&number=1")[0] == 200
+    assert not told
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    status = {number: answered[0] for number, answered in told}
+    assert status == {1: 200, 2: 409, 3: 200}  # the second was overtaken while it waited
 
 
 def test_the_widget_is_the_same_module():

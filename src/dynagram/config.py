@@ -81,7 +81,8 @@ def read_config(path: str | Path, *, network: str | Path | None = None) -> Confi
     try:
         text = contents.decode()
     except ValueError as error:
-        raise InvalidValueError("config", str(path), f"not a TOML file: {error}") from error
+        allowed = "not a TOML file: it is not even text"
+        raise InvalidValueError("config", str(path), allowed) from error
     return parse_config(text, path.parent, name=str(path), network=network)
 
 

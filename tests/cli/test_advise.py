@@ -74,7 +74,7 @@ def test_skips_and_sigmoid(run):
     ("more", "words"),
     [
         (["--activation", "tahn"], "did you mean tanh"),
-        (["--width", "0"], "width"),
+        (["--width", "0"], "--width = 0: expected 1 or more"),
         (["--depth", "1"], "--depth = 1"),
         (["--loss", "hinge"], "expected one of half-sum, mean, cross-entropy"),
         (["--loss", "cross-entropy"], "at least two classes"),

@@ -1,5 +1,8 @@
 """What new users stumbled over: each stays gone."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -116,3 +119,21 @@ def test_critical_gelu_speaks_to_everyone(run):
     text = run("critical", "gelu").stdout
     assert "p_0" not in text
     assert "power laws of the depth set in after" in text
+
+
+def test_mistakes_of_a_new_user_name_what_was_typed(complaint, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((2, 3)))
+    assert "C_W = 'abc': expected a number" in complaint(
+        "studio", "--state", "activation=tanh&C_W=abc", "--no-browser"
+    )
+    assert "shape of the curve = (2, 3)" in complaint("plateaus", tmp_path / "x.npy")
+    assert "no such folder" in complaint("watch", tmp_path / "nothing")
+
+
+def test_the_file_of_the_question_page_is_one_that_commands_read(run, tmp_path):
+    page = (Path(__file__).parents[2] / "docs/what-is-your-question.md").read_text()
+    text = re.search(r"```toml\n(.*?)```", page, re.S).group(1)
+    (tmp_path / "run.toml").write_text(text)
+    result = run("train-predict", tmp_path / "run.toml", "--order", "infinite")
+    assert result.exit_code == 0, result.output
+    assert "infinite" in result.stdout.lower() or "∞" in result.stdout

@@ -148,3 +148,6 @@ def test_report_refuses(complaint, problem, tmp_path):
     np.savez(tmp_path / "net.npz", W1=np.ones((2, 2)))
     assert "--data = None" in complaint("report", tmp_path / "net.npz")
     assert "no-such.toml" in complaint("report", tmp_path / "no-such.toml")
+    np.save(tmp_path / "x.npy", np.ones((2, 2)))
+    assert "expected a .toml, the folder of a run" in complaint("report", tmp_path / "x.npy")
+    assert "it is not even text" in complaint("train-predict", tmp_path / "x.npy")

@@ -90,6 +90,8 @@ def advise(
     assert activation is not None
     assert width is not None
     assert depth is not None
+    if width < 1:
+        raise InvalidValueError("--width", width, "expected 1 or more")
     if not 2 <= depth <= DEEPEST:
         raise InvalidValueError("--depth", depth, f"expected 2 to {DEEPEST}")
     x, y = (None, None) if data is None else _arrays(data, outputs)

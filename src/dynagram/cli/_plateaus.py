@@ -61,7 +61,8 @@ def _load_curve(path: Path, column: str | None) -> tuple[np.ndarray | None, np.n
     if values.ndim == 1:
         return None, values
     if values.ndim != 2:
-        raise InvalidValueError("curve", str(values.shape), "expected one column, or step and loss")
+        allowed = "expected one column, or step and loss"
+        raise InvalidValueError("shape of the curve", values.shape, allowed)
     if column is not None:
         if column not in header:
             known = f"its columns are {', '.join(header)}" if header else "it has no header"
@@ -76,7 +77,7 @@ def _load_curve(path: Path, column: str | None) -> tuple[np.ndarray | None, np.n
     if values.shape[1] in (1, 2):
         return (values[:, 0] if values.shape[1] == 2 else None), values[:, -1]
     allowed = "more than two columns need a header with a name such as loss, or --column"
-    raise InvalidValueError("curve", str(values.shape), allowed)
+    raise InvalidValueError("shape of the curve", values.shape, allowed)
 
 
 def _steps_of(values: np.ndarray, header: list[str]) -> np.ndarray | None:

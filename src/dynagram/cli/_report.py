@@ -82,6 +82,7 @@ def _subject(
     layers: str | None,
     lr: float | None,
 ) -> Subject:
+    from dynagram.networks._weight_files import SUFFIXES
     from dynagram.report.story import default_subject, of_config, of_model, of_run
 
     given = {"--data": data, "--activation": activation, "--layers": layers, "--lr": lr}
@@ -95,6 +96,9 @@ def _subject(
         return of_run(source)
     if not is_weights:
         return of_config(source)
+    if source.suffix.lower() not in SUFFIXES:
+        allowed = f"expected a .toml, the folder of a run, or weights ({', '.join(SUFFIXES)})"
+        raise InvalidValueError("source", str(source), allowed)
     for name in ("--data", "--activation"):
         if given[name] is None:
             raise InvalidValueError(name, None, "needed with a file of weights")

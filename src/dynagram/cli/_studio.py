@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import parse_qsl
 
 import typer
 
@@ -18,6 +19,8 @@ def studio(
 
     The page is served on this machine alone, at an address with a secret, and needs no network.
     """
-    from dynagram.studio import serve
+    from dynagram.studio import State, serve
 
+    # Nonsense is refused here, before a page opens that could only say the same.
+    State.of(dict(parse_qsl(state.lstrip("#"), keep_blank_values=True)))
     serve(port=port, state=state, open_browser=browser)

@@ -97,7 +97,7 @@ class Dataset:
         >>> roll.x.shape, roll.y.shape, roll.test_x.shape, round(float(np.mean(roll.x**2)), 9)
         ((10, 3), (10, 2), (5, 3), 1.0)
         >>> swiss_roll(50, seed=0).split(10, 0)
-        Data(10 training samples, 3 inputs, 2 outputs)
+        Data(10 training samples, 0 test samples, 3 inputs, 2 outputs)
         """
         pool = self.subset(classes=classes)
         chosen = pool.subset(limit=train + test, seed=seed)

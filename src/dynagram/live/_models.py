@@ -17,7 +17,7 @@ _TOKENS = 4
 
 def model_of(model: Any, x: Any = None, *, params: Any = None) -> Model:
     """See `Model.of`."""
-    batch = default_batch(model) if x is None else batch_of(x)
+    batch = default_batch(model, name="x") if x is None else batch_of(x)
     live = read_live(model, batch, params=params)
     if live.recognised is None:
         allowed = (
@@ -52,7 +52,7 @@ def _as_model(read: Recognised, notes: tuple[str, ...]) -> Model:
     )
 
 
-def default_batch(model: Any, *, samples: int = 4, seed: int = 0) -> Any:
+def default_batch(model: Any, *, samples: int = 4, seed: int = 0, name: str = "--data") -> Any:
     """Inputs of the size that the first layer of a PyTorch module says; else they are needed."""
     if is_torch(model):
         import torch
@@ -68,4 +68,4 @@ def default_batch(model: Any, *, samples: int = 4, seed: int = 0) -> Any:
                 return torch.randint(module.num_embeddings, size, generator=generator)
             if isinstance(module, nn.modules.conv._ConvNd):
                 break
-    raise InvalidValueError("data", None, "a batch is needed to trace this model")
+    raise InvalidValueError(name, None, "a batch is needed to trace this model")
