@@ -4,8 +4,9 @@
 PyTorch's default). The peers are a plain PyTorch loop over networks, timed on five and scaled;
 `torch.func` (functional_call, grad, vmap over all members), timed on 200 steps and scaled; and
 JAX written the obvious way (vmap of grad in a scan). Wall time is what counts on a quiet machine;
-CPU time is printed because it still means something on a busy one. Run
-`python benchmarks/ensembles.py`, or one part with `--part training|scaling|memory`.
+CPU time is printed because it still means something on a busy one. Wide networks, of which a few
+fill the machine, are trained against JAX written the obvious way alone. Run
+`python benchmarks/ensembles.py`, or one part with `--part training|wide|scaling|memory`.
 """
 
 import argparse
@@ -23,25 +24,28 @@ from peer import HERE
 MEMBERS, STEPS, ETA = 1000, 1000, 0.05
 WIDTHS = [8, 32, 32, 1]
 LOOP_MEMBERS = 5
+# Hidden width and members of networks 64-n-n-1 that are trained for a few steps on 64 samples.
+WIDE = [(256, 16), (512, 8), (1024, 4)]
+FEW_STEPS = 40
 
 
-def data():
-    x = np.random.default_rng(0).standard_normal((16, 8))
+def data(samples: int = 16, features: int = WIDTHS[0]):
+    x = np.random.default_rng(0).standard_normal((samples, features))
     return x, np.sin(x[:, :1])
 
 
-def network():
+def network(widths=WIDTHS):
     from dynagram import MLP
 
     # One rate for all tensors, as in PyTorch: λ_b = 1 and λ_W = n_{ℓ-1}.
-    return MLP(WIDTHS, "tanh", C_b=0.0, C_W=1.0, lambda_b=1.0, lambda_W=WIDTHS[:-1])
+    return MLP(widths, "tanh", C_b=0.0, C_W=1.0, lambda_b=1.0, lambda_W=widths[:-1])
 
 
-def training(steps: int = STEPS, **more):
+def training(steps: int = STEPS, eta: float = ETA, **more):
     from dynagram import GradientDescent, Training
 
     more = {"record": 2} | more
-    return Training(GradientDescent(ETA), steps=steps, loss="mean", dtype="float32", **more)
+    return Training(GradientDescent(eta), steps=steps, loss="mean", dtype="float32", **more)
 
 
 def clock(function, repeats: int) -> dict:
@@ -61,10 +65,10 @@ def clock(function, repeats: int) -> dict:
 # --- the contestants ----------------------------------------------------------------------------
 
 
-def ours(members: int = MEMBERS, repeats: int = 3) -> dict:
+def ours(members: int = MEMBERS, repeats: int = 3, net=None, how=None, samples=None) -> dict:
     from dynagram import Data, train
 
-    net, how, samples = network(), training(), Data(*data())
+    net, how, samples = net or network(), how or training(), Data(*(samples or data()))
     last = {}
 
     def run():
@@ -74,20 +78,22 @@ def ours(members: int = MEMBERS, repeats: int = 3) -> dict:
     return times | {"loss": float(np.median(last["loss"]))}
 
 
-def jax_by_the_book(repeats: int = 2) -> dict:
+def jax_by_the_book(
+    repeats: int = 2, members: int = MEMBERS, net=None, steps=STEPS, eta=ETA, samples=None
+) -> dict:
     import jax
     import jax.numpy as jnp
 
-    net = network()
-    x, y = (jnp.asarray(a, jnp.float32) for a in data())
+    net = net or network()
+    x, y = (jnp.asarray(a, jnp.float32) for a in samples or data())
     gradient = jax.vmap(jax.grad(lambda p: jnp.mean((net.apply(p, x) - y) ** 2)))
 
     @jax.jit
     def train(params):
-        step = lambda p, _: (jax.tree.map(lambda a, g: a - ETA * g, p, gradient(p)), None)  # noqa: E731
-        return jax.lax.scan(step, params, None, length=STEPS)[0]
+        step = lambda p, _: (jax.tree.map(lambda a, g: a - eta * g, p, gradient(p)), None)  # noqa: E731
+        return jax.lax.scan(step, params, None, length=steps)[0]
 
-    params = jax.vmap(net.draw)(jax.random.split(jax.random.key(0), MEMBERS))
+    params = jax.vmap(net.draw)(jax.random.split(jax.random.key(0), members))
     return clock(lambda: jax.block_until_ready(train(params)), repeats)
 
 
@@ -174,6 +180,21 @@ def part_training() -> dict:
     return report
 
 
+def part_wide() -> dict:
+    """Never slower than the obvious way; ours draws, records and stores the networks besides."""
+    rows = []
+    for width, members in WIDE:
+        net, samples = network([64, width, width, 1]), data(64, 64)
+        mine = ours(members, 4, net, training(FEW_STEPS, eta=0.01), samples)
+        obvious = jax_by_the_book(4, members, net, FEW_STEPS, 0.01, samples)
+        rows.append({"width": width, "members": members, "ours": mine, "JAX": obvious})
+        ratios = [obvious[key] / mine[key] for key in ("wall_s", "cpu_s")]
+        print(f"width {width:4d}, {members:2d} members: JAX, vmap and scan takes "
+              f"{ratios[0]:.2f} times our wall time, {ratios[1]:.2f} times our CPU time",
+              flush=True)  # fmt: skip
+    return {"rows": rows}
+
+
 def part_scaling() -> dict:
     """Seconds per member should not depend on how many there are."""
     rows = []
@@ -211,7 +232,12 @@ def part_memory() -> dict:
     return {"rows": rows}
 
 
-PARTS = {"training": part_training, "scaling": part_scaling, "memory": part_memory}
+PARTS = {
+    "training": part_training,
+    "wide": part_wide,
+    "scaling": part_scaling,
+    "memory": part_memory,
+}
 
 
 def main() -> None:

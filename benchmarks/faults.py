@@ -450,49 +450,62 @@ FAULTS = {
     missing_metadata: 10, foreign_code: 30, bomb: 120, many_inputs: 10, huge_network: 30,
     damaged_files: 120, full_disk: 30, terminated: 60, hung_up: 60, ctrl_c: 60,
     killed_process: 60, torn_result: 180, endless_member: 180,
-    poison_on_processes: 180, poison_on_dask: 240, dead_scheduler: 90,
+    poison_on_processes: 180, dead_scheduler: 90,
 }  # fmt: skip
 PATIENT = {
     killed: 24 * 30, stopped_process: 150, stopped_dask_worker: 180, stopped_scheduler: 150,
+    poison_on_dask: 240,
 }  # fmt: skip
+
+
+def shown(row):
+    """Two lines of the table."""
+    verdict = "ok " if row["good"] else "BAD"
+    return (
+        f"{verdict} {row['seconds']:6.1f} s of {row['within']:4} | {row['fault']}\n"
+        f"      {row['outcome']}"
+    )
+
+
+def done_to(fault, stated, folder, expected):
+    """A row of the table."""
+    (folder / fault.__name__).mkdir()
+    case = Case(folder / fault.__name__, expected)
+    begun = time.monotonic()
+    outcome = fault(case).replace(str(folder), "…")
+    seconds = time.monotonic() - begun
+    if case.thesis.read_text() != "years of work":
+        outcome += "; TOUCHED A FILE OUTSIDE"
+    wrong = seconds > stated or re.search(r"\b(NOT|OTHER|WROTE|IMPORTED|TOUCHED)\b", outcome)
+    row = {"fault": fault.__doc__, "outcome": outcome, "seconds": round(seconds, 1)}
+    return row | {"within": stated, "good": not wrong}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="without a minute of waiting")
     parser.add_argument("--only", help="the name of one fault")
+    parser.add_argument("--recorded", action="store_true", help="print the last whole run")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    if options.recorded:
+        print(*map(shown, json.loads((options.output / "faults.json").read_text())), sep="\n")
+        return
     faults = FAULTS if options.quick else FAULTS | PATIENT
-    rows, good = [], True
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         expected = Path(folder) / "expected"
         run_job(job(), members=MEMBERS, folder=expected)
         for fault, stated in faults.items():
             if options.only not in (None, fault.__name__):
                 continue
-            (Path(folder) / fault.__name__).mkdir()
-            case = Case(Path(folder) / fault.__name__, expected)
-            begun = time.monotonic()
-            outcome = fault(case).replace(folder, "…")
-            seconds = time.monotonic() - begun
-            touched = case.thesis.read_text() != "years of work"
-            outcome += "; TOUCHED A FILE OUTSIDE" if touched else ""
-            wrong = (
-                touched or seconds > stated or re.search(r"\b(NOT|OTHER|WROTE|IMPORTED)\b", outcome)
-            )
-            good &= not wrong
-            row = {"fault": fault.__doc__, "outcome": outcome, "seconds": round(seconds, 1)}
-            rows.append(row | {"within": stated, "good": not wrong})
-            print(
-                f"{'ok ' if not wrong else 'BAD'} {seconds:6.1f} s of {stated:4} | {fault.__doc__}",
-                flush=True,
-            )
-            print(f"      {outcome}", flush=True)
-    if options.only is None:
-        options.output.mkdir(exist_ok=True)
-        (options.output / "faults.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False))
-    sys.exit(0 if good else 1)
+            rows.append(done_to(fault, stated, Path(folder), expected))
+            print(shown(rows[-1]), flush=True)
+            if options.only is None:
+                options.output.mkdir(exist_ok=True)
+                text = json.dumps(rows, indent=1, ensure_ascii=False)
+                (options.output / "faults.json").write_text(text)
+    sys.exit(0 if all(row["good"] for row in rows) else 1)
 
 
 if __name__ == "__main__":

@@ -58,14 +58,13 @@ class Tiling:
 
     def write(self, matrix: np.ndarray, tiles: Index, diagonal: Index) -> None:
         """Fill a symmetric matrix with these upper tiles and this padded diagonal."""
-        values = np.asarray(tiles)
+        values, above = np.asarray(tiles), np.triu(np.ones((self.tile, self.tile), dtype=bool), 1)
         for index, (row, column) in enumerate(zip(self.rows, self.columns, strict=True)):
             tile, a, b = values[index], row * self.tile, column * self.tile
             height, width = min(self.tile, self.samples - a), min(self.tile, self.samples - b)
             tile = tile[:height, :width]
             if row == column:  # only entries above the diagonal are kept exact
-                tile = np.triu(tile, 1)
-                tile += tile.T
+                tile = np.where(above[:height, :width], tile, tile.T)
             else:
                 matrix[b : b + width, a : a + height] = tile.T
             matrix[a : a + height, b : b + width] = tile
