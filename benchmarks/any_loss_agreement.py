@@ -22,7 +22,13 @@ from dynagram.networks import MLP
 from dynagram.results import load
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
-from dynagram.theory.training._path_regime import _BROKEN, _CAREFUL, _LOSS_BROKEN, _LOSS_CAREFUL
+from dynagram.theory.training._path_regime import (
+    _BROKEN,
+    _CAREFUL,
+    _LOSS_BROKEN,
+    _LOSS_CAREFUL,
+    LEFT_OUT,
+)
 from dynagram.training import GradientDescent, Optax, Training
 
 # Of four-sample averages: their errors are not to be larger than those of the networks.
@@ -128,7 +134,7 @@ def table(name, measured, predicted):
     loss = (curves[0].value - curves[1].value) * found.width
     ntk = found.estimates["ntk_change"]
     print(f"\n{name}, × 1000: from ∞, from 1/n ± error (× times closer where the correction")
-    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them")
+    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them, size")
     ratios = {"trust": [], "careful": [], "broken": []}
     loss_ratios = {verdict: [] for verdict in ratios}
     for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
@@ -151,7 +157,7 @@ def table(name, measured, predicted):
                 f"{moment:4d}  outputs {line(z, z - mean[t] / n, error)} × {times:5.1f} on "
                 f"{part:4.0%}  test loss {1e3 * L[0]:8.3f} {1e3 * (L - loss[t] / n)[0]:8.3f} "
                 f"± {1e3 * L_error[0]:5.3f} × {L_times:5.1f}  NTK {line(H, H_left, H_error)}  "
-                + " / ".join(f"{word} {size:.3f}" for word, size in verdict)
+                + " / ".join(f"{word} {size:.3f}, {left:.2f}" for word, size, left in verdict)
             )
     for what, held in (("outputs", ratios), ("test loss", loss_ratios)):
         texts = [f"{word} × {np.nanmin(r):.1f} to {np.nanmax(r):.1f}" for word, r in held.items()
@@ -167,12 +173,16 @@ def line(value, left, error):
 def verdicts(found, moment, n):
     """What the regime says of outputs and of the test loss at a moment, at another width.
 
-    Both numbers fall like 1/n.
+    All numbers fall like 1/n: the size of the expansion, and what it leaves out, relatively.
     """
     words = []
     for name, limits in (("", OUTPUTS), ("loss_", LOSS)):
-        size = found.regime.numbers[f"{name}expansion_at_{moment:g}"] * found.width / n
-        words.append((VERDICTS[int(np.sum(size > np.array(limits)))], size))
+        size, left = (
+            found.regime.numbers[f"{name}{what}_at_{moment:g}"] * found.width / n
+            for what in ("expansion", "left_out")
+        )
+        level = max(int(np.sum(size > np.array(limits))), int(left > LEFT_OUT))
+        words.append((VERDICTS[level], size, left))
     return words
 
 
