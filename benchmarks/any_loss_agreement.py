@@ -153,7 +153,7 @@ def table(name, measured, predicted):
     loss = (curves[0].value - curves[1].value) * found.width
     ntk = found.estimates["ntk_change"]
     print(f"\n{name}, × 1000: from ∞, from 1/n ± error (× times closer where the correction")
-    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them, size")
+    print("exceeds 3 errors); verdicts of outputs and test loss with the numbers behind them")
     ratios = {"trust": [], "careful": [], "broken": []}
     loss_ratios = {verdict: [] for verdict in ratios}
     for n in sorted({int(key.split("/")[0]) for key in file.files if "/" in key}):
