@@ -22,7 +22,13 @@ from dynagram.networks import MLP
 from dynagram.results import load
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
-from dynagram.theory.training._path_regime import _BROKEN, _CAREFUL, _LOSS_BROKEN, _LOSS_CAREFUL
+from dynagram.theory.training._path_regime import (
+    _BROKEN,
+    _CAREFUL,
+    _LOSS_BROKEN,
+    _LOSS_CAREFUL,
+    LEFT_OUT,
+)
 from dynagram.training import GradientDescent, Optax, Training
 
 # Of four-sample averages: their errors are not to be larger than those of the networks.
@@ -36,6 +42,16 @@ SMALL = Data(
     test_x=[[0.8, 0.6, -0.9], [0.2, -1.3, 0.9]],
     test_y=[[0.2], [0.1]],
 )
+
+
+def drawn_data():
+    """Four training and two test samples of a random task: with it the verdict was not made."""
+    rng = np.random.default_rng(77)
+    x = rng.standard_normal((6, 3))
+    y = 0.5 * np.tanh(x @ rng.standard_normal((3, 1)))
+    return Data(x[:4], y[:4], test_x=x[4:], test_y=y[4:])
+
+
 RATES = {"C_b": 0.05, "C_W": 1.2, "lambda_b": 0.2, "lambda_W": 1.0}
 
 
@@ -47,6 +63,13 @@ def cases():
     small = {"steps": 40, "record": (2, 6, 12, 20, 40)}
     momentum = Optax("momentum", 0.03, momentum=0.8)
     wide, few = (64, 128, 256, 512), (32, 64, 128, 256)
+    # The last two were trained once the verdict was fixed, to judge it.
+    faster = Optax("momentum", 0.05, momentum=0.7)
+    apart = {"steps": 50, "record": (3, 7, 12, 18, 25, 35, 50)}
+    ones = digits().split(4, 4, classes=(1, 7), seed=3)
+    slower = Training(
+        GradientDescent(1.5), loss="cross-entropy", steps=60, record=(1, 3, 5, 8, 15, 30, 60)
+    )
     return {
         "digits-2-depth-3": (two, 3, descent, wide),
         "digits-2-depth-4": (two, 4, descent, wide),
@@ -55,6 +78,8 @@ def cases():
         "sgd-depth-3": (SMALL, 3, Training(GradientDescent(0.2), batch=2, **small), few),
         "momentum-depth-3": (SMALL, 3, Training(momentum, **small), few),
         "sgd-momentum-depth-3": (SMALL, 3, Training(momentum, batch=2, **small), few),
+        "momentum-depth-2": (drawn_data(), 2, Training(faster, **apart), (24, 48)),
+        "digits-1-7-depth-3": (ones, 3, slower, (32, 64)),
     }
 
 
@@ -151,7 +176,7 @@ def table(name, measured, predicted):
                 f"{moment:4d}  outputs {line(z, z - mean[t] / n, error)} × {times:5.1f} on "
                 f"{part:4.0%}  test loss {1e3 * L[0]:8.3f} {1e3 * (L - loss[t] / n)[0]:8.3f} "
                 f"± {1e3 * L_error[0]:5.3f} × {L_times:5.1f}  NTK {line(H, H_left, H_error)}  "
-                + " / ".join(f"{word} {size:.3f}" for word, size in verdict)
+                + " / ".join(f"{word} {size:.3f}, {left:.2f}" for word, size, left in verdict)
             )
     for what, held in (("outputs", ratios), ("test loss", loss_ratios)):
         texts = [f"{word} × {np.nanmin(r):.1f} to {np.nanmax(r):.1f}" for word, r in held.items()
@@ -167,12 +192,16 @@ def line(value, left, error):
 def verdicts(found, moment, n):
     """What the regime says of outputs and of the test loss at a moment, at another width.
 
-    Both numbers fall like 1/n.
+    All numbers fall like 1/n: the size of the expansion, and what it leaves out, relatively.
     """
     words = []
     for name, limits in (("", OUTPUTS), ("loss_", LOSS)):
-        size = found.regime.numbers[f"{name}expansion_at_{moment:g}"] * found.width / n
-        words.append((VERDICTS[int(np.sum(size > np.array(limits)))], size))
+        size, left = (
+            found.regime.numbers[f"{name}{what}_at_{moment:g}"] * found.width / n
+            for what in ("expansion", "left_out")
+        )
+        level = max(int(np.sum(size > np.array(limits))), int(left > LEFT_OUT))
+        words.append((VERDICTS[level], size, left))
     return words
 
 

@@ -71,7 +71,7 @@ def predict_outputs(
     an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
     80 N⁴ numbers, half of that beyond 76 samples. Without closed forms, besides, N_A³N n_L for each
     of about 500 nodes and every step, and at most 64 samples: cross-entropy of three classes, 16 +
-    16 samples, depth 4, 100 steps, four minutes or more and 1.7 GB. Of inference: V of
+    16 samples, depth 4, 100 steps, two minutes of CPU and 2.5 GB. Of inference: V of
     all samples, N⁴ numbers per layer.
 
     >>> from dynagram.training import GradientDescent, GradientFlow

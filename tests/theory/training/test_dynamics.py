@@ -9,12 +9,19 @@ from dynagram.networks import MLP
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.training import _dynamics
-from dynagram.theory.training._dynamics import PARTS, FiniteWidth, frozen_moments
+from dynagram.theory.training._dynamics import (
+    PARTS,
+    Answers,
+    FiniteWidth,
+    FrozenMoments,
+    frozen_moments,
+)
 from dynagram.theory.training._kernel_change import kernel_change
 from dynagram.theory.training._nodes import draw_nodes
 from dynagram.theory.training._optimisers import Optimiser
 from dynagram.theory.training._path_problem import PathProblem, Targets
-from dynagram.theory.training._path_regime import square_over_shift
+from dynagram.theory.training._path_regime import left_out_over_correction, square_over_shift
+from dynagram.theory.training._path_statistics import Statistics
 from dynagram.theory.training._tensors import output_tensors
 from dynagram.training import GradientDescent, GradientFlow, Optax, Training
 
@@ -185,6 +192,39 @@ def test_nodes_are_exact_for_polynomials():
     assert (sobol.only(1).groups, sobol.only(1).is_exact) == (1, False)  # else all directions
     halves = sobol.xi[:64], sobol.xi[64:128]
     assert not np.allclose(*halves)
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "half-sum"])
+def test_what_is_left_out_where_parts_cancel(loss):
+    """Σ|parts| (1 + 0.9) times the parameter over what does not cancel (0.1), by hand."""
+    n_A, width = 2, 50
+    y, K = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(3)
+    targets = Targets(y, np.arange(n_A))
+    problem = PathProblem(K, K, n_A, targets, None, loss, Optimiser(0.1), (1, 5))
+    nothing, one = np.zeros((2, 3, 2)), np.ones((2, 3, 2))
+    covariance = np.zeros((2, 3, 2, 3, 2))
+    mean = nothing.copy()
+    mean[1, :n_A] = y - 0.05  # at step 5 this much is left of the errors
+    no_loss = Statistics(np.zeros((2, 1)), np.zeros((2, 1)))
+    nodes = draw_nodes(4, 2, polynomial=True, count=8, seed=0)
+    limit = FrozenMoments(
+        nodes, nothing[None], Statistics(mean, nothing), Statistics(covariance, covariance),
+        no_loss, no_loss, np.full((2, 3), 2.0),
+    )  # fmt: skip
+    sizes = dict.fromkeys(PARTS, 0.0) | {"H1": 1.0, "dNTK": -0.9, "ddI": 7.0, "ddII": -7.0}
+    means = {name: size * one for name, size in sizes.items()}
+    losses = {name: -2.0 * size * np.ones((2, 1)) for name, size in sizes.items()}
+    held = Statistics(0.1 * one, nothing)
+    answers = Answers(
+        means, {}, losses, held, limit.covariance, no_loss, no_loss, {}
+    )  # fmt: skip
+    outputs, of_loss = left_out_over_correction(problem, limit, answers, width)
+    parameter = np.full(2, 1.9 / width / 2.0)
+    if loss == "half-sum":
+        to_go = np.array([np.sqrt(np.mean(y**2)), 0.05])
+        parameter = np.maximum(parameter, 1.9 / width / (2.0 * to_go))
+    np.testing.assert_allclose(outputs, parameter * 19.0, rtol=1e-12)
+    np.testing.assert_allclose(of_loss, parameter * 19.0, rtol=1e-12)
 
 
 @pytest.mark.slow

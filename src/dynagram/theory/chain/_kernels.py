@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
@@ -28,11 +29,13 @@ from dynagram.theory.chain._position_pairs import PositionPairs
 Signal = Float[np.ndarray, "_ position channel"]
 HEAD_SAMPLES = 2**12
 _WORKERS = min(os.cpu_count() or 1, 8)  # blocks of inputs at a time
-_FEW_NUMBERS = 2**20  # that threads would only hold up
+_FEW_NUMBERS = 2**18  # that threads would only hold up
 REPLICAS = 8  # runs with other samples of the heads, whose spread is the error
 _MAX_BYTES = 8 * 1024**3
 _BLOCK_NUMBERS = 2**18  # of one array of a pair of blocks of inputs
 _NUMBERS_PER_CALL = 20_000  # that cost as much as calling a compiled pass
+# By program, the sizes of blocks that it has run on: a first block compiles for all, by itself.
+_compiled: WeakKeyDictionary[Program, set[int]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -119,14 +122,16 @@ def _by_blocks(
         for array, tiles in zip((K, Theta), run.values, strict=True):
             _write(array, tiles, left, right, mirrored=is_square and left != right)
 
-    first, *rest = _block_pairs(N, M, tile, is_square)
-    fill(first)  # compiles
+    blocks, shapes = list(_block_pairs(N, M, tile, is_square)), _compiled.setdefault(program, set())
+    if tile not in shapes:
+        fill(blocks.pop(0))
+        shapes.add(tile)
     if program.widest.cross.size * N * M < _FEW_NUMBERS:
-        for blocks in rest:
-            fill(blocks)
+        for pair in blocks:
+            fill(pair)
     else:
         with ThreadPoolExecutor(_WORKERS) as pool:
-            list(pool.map(fill, rest))
+            list(pool.map(fill, blocks))
     if is_square:
         for array, values in zip((K, Theta), alone.values, strict=True):
             write_same(array, values, program.last.same)
