@@ -29,8 +29,8 @@ def tensor_regime(
 
     The next order is the exact O(1/n²) recursion of each single input (V^{1}, G^{2}); it is
     compared with V and with K. With skips that recursion does not hold, and V alone tells how large
-    the next order is about. Every entry asked for is held against what the next order may add to
-    it (`left_out`). `errors` are the numerical errors of the tensors.
+    the next order is about. Every entry of V is held against what the next order may add to it
+    (`left_out`). `errors` are the numerical errors of the tensors.
     """
     order = "1/n" if errors else "∞"
     judge = Judge()
@@ -49,13 +49,10 @@ def tensor_regime(
         )  # fmt: skip
     if "A" in tensors and "B" in tensors and network.depth > 1:
         _ntk_fluctuation(judge, network, Theta[-1], tensors["A"][-1], tensors["B"][-1])
-    if network.depth > 1:
-        n = network.widths[-2]
-        if "V" in errors:
-            judge.numbers["entry_share_of_V"] = entry_share(tensors["V"][-1], K[-1], n)
-        for name in (name for name in errors if tensors[name].ndim == 5):
-            bound = left_out(name, tensors[name][-1], K[-1], n, judge.numbers)
-            judge_entries(judge, name, tensors[name][-1], bound)
+    if network.depth > 1 and "V" in errors:
+        V, n = tensors["V"][-1], network.widths[-2]
+        judge.numbers["entry_share_of_V"] = entry_share(V, K[-1], n)
+        judge_entries(judge, "V", V, left_out("V", V, K[-1], n, judge.numbers))
     good = {
         "∞": "infinite-width result; the 1/n corrections are small at this depth and width",
         "1/n": "the next order in 1/n is small against the order kept",
