@@ -75,7 +75,7 @@ def test_one_network_and_the_order_of_the_method(sigma, loss):
     change, errors = np.linalg.norm(exact[1] - exact[0]), []
     for nodes in (8, 16, 32):
         times = eta * counts[0] * np.linspace(1 / nodes, 1, nodes)
-        path = kernel_path(model, x, y, times, loss=loss, probe=x[:PROBE])
+        path = kernel_path(model, x, y, times, loss=loss, probe=x[:PROBE], tolerance=np.inf)
         np.testing.assert_allclose(path.start, exact[0], rtol=1e-9, atol=1e-9)
         errors.append(float(np.linalg.norm(path.kernels[-1] - exact[1])) / change)
     assert np.linalg.norm(change) > 0.1 * np.linalg.norm(exact[0])  # there is something to follow
@@ -112,7 +112,8 @@ def test_mean_and_spread_of_trained_networks(sigma, loss):
     assert len(told) >= 2
     assert np.all(followed.mean(axis=0)[told[1:]] > 0.02)
     for index in told:
-        a, b = trained[:, index], followed[:, index]
+        # By their logarithms, which are nearly normal, as the range of a watch takes them.
+        a, b = np.log(trained[:, index]), np.log(followed[:, index])
         error = np.hypot(a.std(ddof=1), b.std(ddof=1)) / members**0.5
         assert abs(a.mean() - b.mean()) < 4 * error, (index, a.mean(), b.mean(), error)
         # The standard error of a standard deviation, from the fourth moment.

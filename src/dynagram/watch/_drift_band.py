@@ -25,11 +25,12 @@ from dynagram.watch._context import KERNEL_SAMPLES, Context, Memory
 from dynagram.watch._look import Look, to_numpy
 from dynagram.watch._mixing import mixing_signs
 
-DRAWS = 16
+DRAWS, FEWER_DRAWS = 16, 8
+_LARGE = 100_000  # parameters, from where on fewer are drawn
 _NODES_PER_DECADE, _FIRST, _DECADES = 5, 0.03, 4.5  # of times, in units of the fastest rate
-_MOST_ROWS = 256  # samples times outputs
+_MOST_ROWS = 160  # samples times outputs
 _MOST_PARAMETERS = 2_000_000
-LARGEST_DEPARTURE = 0.1  # where the intervals are too long for what the kernel does
+LARGEST_DEPARTURE = 0.1  # beyond it intervals were too long for what the kernel did
 _LIKE = 1e-3
 
 
@@ -81,7 +82,7 @@ def predict_drift(
     - `loss`: "mean" or "cross-entropy".
     - `draws`, `seed`: how many, and of which random numbers.
 
-    **Returns:** `DriftBand`. Cost: for every draw some 23 times two gradients of the batch.
+    **Returns:** `DriftBand`. Cost: for every draw 23 intervals of `kernel_path` or more.
     """
     n_L = model.network.output_size
     samples = min(len(x), max(2, _MOST_ROWS // n_L))
@@ -136,7 +137,8 @@ def expect_drift(look: Look) -> DriftBand | str:
     )
     if targets.shape != (len(rows), network.output_size):
         return f"targets of shape {y.shape} do not fit the outputs"
-    return predict_drift(read, rows, targets, task.loss)
+    draws = DRAWS if network.number_of_parameters <= _LARGE else FEWER_DRAWS
+    return predict_drift(read, rows, targets, task.loss, draws=draws)
 
 
 def _drawn(model: Model, rng: np.random.Generator) -> Model:

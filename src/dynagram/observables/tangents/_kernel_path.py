@@ -4,7 +4,7 @@ Gradient flow moves parameters by dθ = −λJᵀ dI with dI = ε dτ, ε = ∂L
 which the NTK changes little, I follows dI/dτ = ε(z − Ĥ I) with the present Ĥ held fixed, however
 stiff that is (∞.93); along this I the parameters are moved with J as it changes, and outputs and
 NTK are taken where they arrive. So every interval holds dĤ and ddĤ, the terms of order 1/n of one
-network (∞.102). Intervals that grow with τ need some five a decade.
+network (∞.102). Intervals that grow with τ need some five a decade, more while features are learnt.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training._losses import SQUARED, check_loss_targets, half_sum_factor
 
 _RTOL, _ATOL = 1e-6, 1e-9
+_MOST_HALVINGS = 64
 
 
 class KernelPath(NamedTuple):
@@ -39,7 +40,7 @@ class KernelPath(NamedTuple):
     - `kernels`: [time, a, b, i, j].
     - `departure`: by time, the largest distance so far of training outputs from those of the fixed
         NTK at the end of an interval, over how far they have moved since the start. Where it is not
-        small, the intervals are too long for how fast the NTK changes.
+        small, even halved intervals are too long for how fast the NTK changes.
     """
 
     start: Float[np.ndarray, "probe probe outputs outputs"]
@@ -55,8 +56,9 @@ def kernel_path(
     *,
     loss: str = "mean",
     probe: ArrayLike | None = None,
+    tolerance: float = 0.05,
 ) -> KernelPath:
-    """The NTK of this very network during gradient flow, one interval for each time.
+    """The NTK of this very network during gradient flow, an interval or more for each time.
 
     **Arguments:**
 
@@ -65,8 +67,9 @@ def kernel_path(
     - `times`: τ > 0, increasing; under gradient descent the sum of the learning rates.
     - `loss`: "half-sum", "mean" or "cross-entropy".
     - `probe`: inputs whose NTK is wanted; `x` by default.
+    - `tolerance`: of the departure, beyond which an interval is halved, 64 times in all at most.
 
-    **Returns:** `KernelPath`. Cost, for each time: the NTK on the training samples and its
+    **Returns:** `KernelPath`. Cost, for each interval: the NTK on the training samples and its
     eigenvalues, (N n_L)³, and two gradients.
 
     >>> from dynagram.networks import MLP
@@ -85,17 +88,31 @@ def kernel_path(
     H, start, first = _seen(model.params, network, x, where)
     if targets.shape != first.shape:
         raise InvalidValueError("shape of y", targets.shape, f"expected {first.shape}")
-    params, z, kernels, departures = model.params, first, [], [0.0]
+    params, z, kernels, departures, halvings = model.params, first, [], [], 0
+    largest, kernel = 0.0, start
     for span in np.diff(moments, prepend=0.0):
-        rows = H.transpose(0, 2, 1, 3).reshape(z.size, z.size)
-        change = fixed_kernel_impulse(rows, z, targets, float(span), loss)
-        expected = z - (rows @ change.reshape(-1)).reshape(z.shape)
-        params = _moved(params, network, x, change)
-        H, kernel, z = _seen(params, network, x, where)
-        moved = max(float(np.linalg.norm(z - first)), 1e-300)
-        departures.append(max(departures[-1], float(np.linalg.norm(z - expected)) / moved))
+        spans = [float(span)]
+        while spans:
+            rows = H.transpose(0, 2, 1, 3).reshape(z.size, z.size)
+            change = fixed_kernel_impulse(rows, z, targets, spans[-1], loss)
+            expected = z - (rows @ change.reshape(-1)).reshape(z.shape)
+            after = _moved(params, network, x, change)
+            seen = _seen(after, network, x, where)
+            departure = _distance(seen[2], expected) / max(_distance(seen[2], first), 1e-300)
+            if not departure <= tolerance and halvings < _MOST_HALVINGS:
+                halvings += 1
+                spans[-1:] = [0.5 * spans[-1]] * 2
+                continue
+            spans.pop()
+            params, (H, kernel, z) = after, seen
+            largest = max(largest, departure)
         kernels.append(kernel)
-    return KernelPath(start, np.stack(kernels), np.array(departures[1:]))
+        departures.append(largest)
+    return KernelPath(start, np.stack(kernels), np.array(departures))
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.linalg.norm(one - other))
 
 
 def fixed_kernel_impulse(
