@@ -30,8 +30,8 @@ NAME = "saddle-forecast-calibration"
 DEPTHS = range(3, 9)
 # Width: how many networks of each depth, and the most steps that one of them may train. Of a
 # laptop's minutes the wide ones would take most.
-GROUPS: dict[int, tuple[int, int]] = {32: (12, 3000), 64: (4, 2000), 128: (1, 1000)}
-FULL_GROUPS: dict[int, tuple[int, int]] = dict.fromkeys((32, 64, 128, 256), (9, 20_000))
+GROUPS = {32: (12, 3000), 64: (4, 2000), 128: (1, 1000)}
+FULL_GROUPS = dict.fromkeys([*GROUPS, 256], (9, 20_000))
 
 
 def _run(settings: Settings) -> Result:
