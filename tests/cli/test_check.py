@@ -11,10 +11,10 @@ MODULE = """
 import torch
 from torch import nn
 
-def make(gain=2.0):
+def make(gain=2.0, width=64):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
-                          nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                          nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
     for module in model:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=(gain / module.in_features) ** 0.5)
@@ -23,6 +23,9 @@ def make(gain=2.0):
 
 def weak():
     return make(1.0)
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=1e-3)
 
 def fails():
     raise RuntimeError("no such data")
@@ -54,7 +57,24 @@ def test_a_healthy_function_passes_and_a_weak_one_does_not(run, module):
     assert "torch.nn.init.normal_" in found["fix"]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("module")
+def test_schemes_are_fitted_with_an_optimiser(run):
+    options = ("--sizes", "32,64,128", "--json")
+    adam = ("--optimizer", "my_check_model:adam")
+    good = run("check", "my_check_model:make", "--scheme", "sp", *adam, *options)
+    assert good.exit_code == 0, good.output
+    steps = {e["layer"]: e["value"] for e in json.loads(good.stdout)["scaling"]["exponents"]}
+    assert steps["2"] == pytest.approx(2.0, abs=0.3)
+    bad = run("check", "my_check_model:make", "--scheme", "mup", *options)
+    assert bad.exit_code == 1, bad.output
+    assert {cause["name"] for cause in json.loads(bad.stdout)["causes"]} == {"not mup"}
+
+
 def test_refusals(complaint, module):
+    assert "only with scheme" in complaint(
+        "check", "my_check_model:make", "--optimizer", "my_check_model:adam"
+    )
     assert "no such file" in complaint("check", "nothing.json")
     assert "cannot be imported" in complaint("check", "my_check_model:nothing")
     assert "fails when called: no such data" in complaint("check", "my_check_model:fails")

@@ -20,6 +20,7 @@ from torch import nn  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import check_models as models  # noqa: E402
+import check_styles as styles  # noqa: E402
 
 rng = np.random.default_rng(2)
 
@@ -169,6 +170,29 @@ def test_healthy_networks_leave_their_bands_as_often_as_they_should():
 def test_no_healthy_network_is_called_wrong(kind):
     checks, outside = left(kind, 4)
     assert outside / checks < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixer", "narrow", "llama, grouped, written out"])
+def test_other_styles_are_not_called_wrong(name):
+    torch.manual_seed(3)
+    model, x, options = styles.STYLES[name]()
+    result = check(model, x, seed=3, **options)
+    assert result.is_fine, result.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [
+    "encoder as it comes: all layers hold the same numbers",
+    "llama, grouped: w3 scaled in place of w2",
+    "batch norms: the gain of relu is missing",
+])  # fmt: skip
+def test_bugs_in_other_styles_are_named(name):
+    torch.manual_seed(3)
+    make, meant = styles.MISTAKES[name]
+    model, x, options = make()
+    result = check(model, x, **options)
+    assert any(meant in cause.name for cause in result.causes), result.causes
 
 
 def test_models_that_cannot_be_read_are_measured_only():

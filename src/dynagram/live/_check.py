@@ -90,6 +90,8 @@ def check(
     >>> check(net.init(seed=0), x, expected="lecun").causes[0].message.partition(":")[0]
     'doubled init'
     """
+    if optimizer is not None and scheme is None:
+        raise InvalidValueError("optimizer", optimizer, "only with scheme, whose rates it has")
     batch = batch_of(data)
     live = read_live(model, batch, params=params)
     causes, shares = find_dead_units(live.graph)

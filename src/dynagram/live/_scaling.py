@@ -28,6 +28,7 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.live._causes import Cause
 from dynagram.live._live import Live, is_torch, read_live, seeded
 from dynagram.live._recognition import Recognised
+from dynagram.live._redraw import redrawn
 from dynagram.live._scheme_rates import expected_changes, roles_of, scheme_rule
 from dynagram.live._stages import draw_stages
 from dynagram.live._steps import OUTPUTS as ALL
@@ -202,7 +203,10 @@ def fit_scaling(
             values = {(name, ""): value for name, value in _numbers(read, draw).items()
                       if name in SCHEMES[scheme]}  # fmt: skip
             powers |= {key: SCHEMES[scheme][key[0]] for key in values}
-            for layer, role, value in _steps(live, read, model, batch, rule.scaled(largest)):
+            # A function that sets its own seed gives one draw only: others are drawn here.
+            start = redrawn(live.parameters, np.random.default_rng(draw)) if draw else None
+            small = rule.scaled(largest)
+            for layer, role, value in _steps(live, start, read, model, batch, small):
                 if role in changes:
                     key = (f"step of {layer}, squared", layer)
                     values[key], powers[key] = value, changes[role]
@@ -231,7 +235,7 @@ def _rule(
 
 
 def _steps(
-    live: Live, read: Recognised, model: Any, batch: Any, rule: Rule
+    live: Live, start: Any, read: Recognised, model: Any, batch: Any, rule: Rule
 ) -> Iterator[tuple[str, str, float]]:
     """Name, role and squared step of every layer with a matrix, and of the outputs.
 
@@ -246,7 +250,7 @@ def _steps(
         from dynagram.live._jax_steps import probe_jax
 
         probe = probe_jax(model, batch, None)
-    made = own_changes(probe, live.parameters, rule)
+    made = own_changes(probe, start or live.parameters, rule)
     roles = roles_of(read)
     letters: dict[str, set[str]] = {}
     for weight in read.weights:
