@@ -81,8 +81,9 @@ def test_compiled_code_is_kept_only_where_told(tmp_path, kept):
 def test_an_interrupt_in_a_destructor_is_not_lost():
     """Python prints and drops what a destructor raises; a Ctrl-C that came then must still end."""
     script = """
-import time
+import signal, time
 from dynagram.cli import deliver_lost_interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
 deliver_lost_interrupts()
 class Rude:
     def __del__(self):
