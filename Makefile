@@ -20,6 +20,8 @@ demo: .venv/base
 # Without the long agreement runs, which test-slow has; both by .ci/run. Short tests are mostly
 # compilation, which is faster with fewer optimisations; the long ones run as users do.
 test: export JAX_DISABLE_MOST_OPTIMIZATIONS = true
+# Two workers on two cores: threads that spin while others wait for a core take most of the time.
+test test-slow: export OMP_NUM_THREADS = 1
 test: .venv/dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
