@@ -177,7 +177,11 @@ def test_a_loss_that_wavers_is_not_forecast_again_and_again(monkeypatch):
         return Escape(2.0 * step, 1.0, 3.0, "words")
 
     monkeypatch.setattr(_run_quantities, "forecast_escape", forecast)
-    memory = Memory()
+    memory = Memory(spent=5.0)  # reckoned for the first, which waits for a longer run
+    context = Context(Look([]), memory, 1)
+    context.state = "plateau"
+    assert _run_quantities.escape(context) is None
+    memory.spent = 0.0
     for step in range(40):
         context = Context(Look([]), memory, 1)
         context.state = "plateau" if step % 2 else "falling"

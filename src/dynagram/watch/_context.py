@@ -43,7 +43,8 @@ class Memory:
     - `rate`: at the last record.
     - `drift`: what the kernel's drift is held against.
     - `escape`: the forecast of the present plateau.
-    - `began`, `spent`: when the run began, and how many seconds forecasts have taken.
+    - `began`, `spent`: when the run began, and how many seconds forecasts have taken, or the first
+        is reckoned to take where it has to wait.
     - `notes`: sentences for the next record.
     """
 

@@ -12,7 +12,7 @@ from dynagram.watch._escape import forecast_escape
 from dynagram.watch._layer_quantities import Reading
 from dynagram.watch._plateau_state import STATES
 
-_SHARE = 0.01  # of the time of a run that forecasts may take, after the first one
+_SHARE = 0.01  # of the time of a run that forecasts may take
 
 
 def loss(context: Context) -> Reading:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 else:
     Alert = Sink = Watcher = Any  # imported when a watch begins, see `same_numbers`
 
+_SECONDS_OF_A_FORECAST = 5.0
+
 
 def watch(
     model: Any,
@@ -59,7 +61,8 @@ def watch(
     - `draws`: how many.
     - `theory`: whether mean squares, gradients and cosines of tokens of dense and convolutional
         layers at the beginning are worked out, where the model is a network of ours, and the drift
-        of the kernel, where it is an MLP; that takes seconds.
+        of the kernel, where it is an MLP; that takes seconds. Also whether the end of a plateau is
+        forecast at once, and not only when that takes less than a hundredth of the run.
     - `quantities`: names from `dynagram.watch.QUANTITIES`; by default all.
     - `samples`: of the probe that gradients are taken of.
     - `step`: of the model as it is, where a run goes on from a checkpoint: later records are
@@ -93,11 +96,15 @@ def watch(
 
         names = check_settings(every, samples, quantities)
         check_settings(every, draws, None)
+        # A forecast takes seconds, which few short runs are worth: asked for, it comes at once.
+        reckoned = 0.0 if theory or quantities is not None else _SECONDS_OF_A_FORECAST
         if _framework(model) != "torch":
-            return _watch_jax(
+            watcher = _watch_jax(
                 model, params, probe, loss, samples, rate, momentum,
                 theory, (every, names, run, sinks, on_alert, step),
             )  # fmt: skip
+            watcher.memory.spent = reckoned
+            return watcher
         from dynagram.watch._torch_recorder import TorchRecorder
         from dynagram.watch._torch_watch import StepHooks
 
@@ -110,6 +117,7 @@ def watch(
             watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
         if theory:
             _expect(watcher, recorder.module, recorder.probe.x, recorder.look)
+        watcher.memory.spent = reckoned
         hooks = StepHooks(watcher, recorder, optimizer)
         if watcher.last is None:
             watcher.record(hooks.look, watcher.step)
