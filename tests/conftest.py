@@ -31,13 +31,20 @@ def _memory_maps() -> tuple[int, int]:
         return 0, 1
 
 
-@pytest.fixture(autouse=True, scope="module")
+_TESTS_SINCE_COUNT = 0
+
+
+@pytest.fixture(autouse=True)
 def compiled_code_is_dropped_in_time():
     """Every compiled function maps memory, of which Linux gives a process some 65 000 regions.
 
-    A worker that has run a few hundred tests would die in its next compilation.
+    A worker that has run a few hundred tests would die in its next compilation. Regions are
+    counted after every eighth test, as counting takes some ten milliseconds.
     """
+    global _TESTS_SINCE_COUNT
     yield
-    mapped, most = _memory_maps()
-    if mapped > most / 3:
-        jax.clear_caches()
+    _TESTS_SINCE_COUNT = (_TESTS_SINCE_COUNT + 1) % 8
+    if _TESTS_SINCE_COUNT == 0:
+        mapped, most = _memory_maps()
+        if mapped > most / 3:
+            jax.clear_caches()
