@@ -221,17 +221,22 @@ def _scaling(name: str, network: Chain, x: np.ndarray, seed: int, samples: int) 
     return Scaling(name, squares, tuple(alike) if known else None, gradients, law)
 
 
+def _above(ratio: float, limit: float) -> bool:
+    """Whether a ratio is above a limit; many are whole numbers, and rounding must not decide."""
+    return ratio > limit * (1.0 + 1e-9)
+
+
 def _notes(given: Scaling, law: DepthLaw | None, branches: int) -> tuple[str, ...]:
     """What stands out, in sentences."""
     first, last, steps = given.mean_squares[0], given.mean_squares[-1], len(given.mean_squares)
     notes = []
-    if given.growth > 4.0 and (law is None or law.norm == "pre"):
+    if _above(given.growth, 4.0) and (law is None or law.norm == "pre"):
         wanted = ((2.0 - 1.0) * first / max(last - first, 1e-300)) ** 0.5
         notes.append(
             f"the stream grows {short(given.growth, 3)}-fold over {branches} branches; branches "
             f"{short(wanted, 2)} times as strong would double it"
         )
-    if steps > 2 and given.mean_squares[1] - first > 2.0 * first:
+    if steps > 2 and _above(given.mean_squares[1], 3.0 * first):
         ratio = (given.mean_squares[1] - first) / first
         notes.append(
             f"the first branch adds {short(ratio, 2)} times what enters it: the input is soon "
@@ -243,7 +248,7 @@ def _notes(given: Scaling, law: DepthLaw | None, branches: int) -> tuple[str, ..
         )
     if law is not None:
         notes.append(law.words)
-    if given.gradient_ratio > 3.0:
+    if _above(given.gradient_ratio, 3.0):
         notes.append(
             f"early layers have {short(given.gradient_ratio, 2)} times the squared gradient of "
             "late ones"
