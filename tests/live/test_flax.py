@@ -1,16 +1,14 @@
-"""Modules of flax read as networks of ours; skipped where flax is not installed."""
+"""Modules of flax read as networks of ours."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen, nnx
 
 from dynagram.errors import InvalidValueError
 from dynagram.live import check
 from dynagram.networks import Architecture, Chain, Model
-
-flax = pytest.importorskip("flax")
-from flax import linen, nnx  # noqa: E402
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(5, 8)).astype(np.float32)
