@@ -12,6 +12,12 @@ def estimate(value, error):
     return Estimate(np.array(value, dtype=float), np.array(error, dtype=float), 1000)
 
 
+def test_of_equal_entries_the_first_is_named():
+    value = np.array([[0.0, 2.0], [2.0, 0.0]])
+    value[1, 0] += 1e-14  # rounding
+    assert compare(np.zeros((2, 2)), estimate(value, np.ones((2, 2)))).worst_index == (0, 1)
+
+
 def test_summary_of_scores():
     measured = estimate([[1.0, 2.5], [3.0, 4.4]], [[0.1, 0.1], [0.2, 0.1]])
     result = compare(np.array([[1.1, 2.0], [3.0, 4.0]]), measured, name="V")
