@@ -108,12 +108,12 @@ def stacked(layers):
     return {"W_in": W_in, "b_in": b_in, "W": W, "b": b, "W_out": W_out, "b_out": b_out}
 
 
-def per_layer(values):
-    """One number a layer, in the shapes of `stacked`."""
+def per_layer(values, inputs=1.0):
+    """One number a layer, in the shapes of `stacked`; weights of the first layer × `inputs`."""
     first, *middle, last = (jnp.float32(v) for v in values)
     middle = jnp.stack(middle)
     return {
-        "W_in": first, "b_in": first, "W": middle[:, None, None], "b": middle[:, None],
+        "W_in": inputs * first, "b_in": first, "W": middle[:, None, None], "b": middle[:, None],
         "W_out": last, "b_out": last,
     }  # fmt: skip
 
@@ -212,9 +212,13 @@ def curvature(params, roots, x, y, activation, skip, squared, key):
 def advised(
     cell, seed, x, y, squared, columns, batch, budget=4.0, *, competitor=None, is_equal=False
 ):
-    """Our network and the rates of its layers: nothing here depends on how training goes."""
+    """Our network, the rates of its layers and what their inputs make of the first one's.
+
+    Nothing here depends on how training goes.
+    """
     from dynagram.advice import initialise
-    from dynagram.advice._rates import layer_shares, rate_fraction
+    from dynagram.advice._initialise import layer_point
+    from dynagram.advice._rates import input_share, layer_shares, rate_fraction
     from dynagram.networks._mlp import Architecture
 
     depth, width, name, _, optimizer, is_mini, skip = cell
@@ -227,14 +231,18 @@ def advised(
     params = (
         stacked(layers) if competitor is None else draw(competitor, seed, depth, width, columns)
     )
-    is_equal = is_equal or optimizer.startswith("adam")
-    shares = np.ones(depth) if is_equal else layer_shares(model, budget)
+    is_adam = optimizer.startswith("adam")
+    chi = 1.0 if is_equal or is_adam else layer_point(architecture, budget).amplification
+    shares = layer_shares(chi, architecture.skip_of_layers)
+    mean_square = float(jnp.mean(x[:, :columns] ** 2))
+    inputs = input_share(mean_square, columns, width, is_adam=is_adam)
+    units = (shares, inputs) if is_adam else (np.sqrt(shares), math.sqrt(inputs))
     stable, sign = curvature(
-        params, per_layer(np.sqrt(shares)), x[batch], y[batch], NAMES.index(name), float(skip),
+        params, per_layer(*units), x[batch], y[batch], NAMES.index(name), float(skip),
         squared, jax.random.key(seed),
     )  # fmt: skip
-    step = float(sign if optimizer.startswith("adam") else stable)
-    return params, rate_fraction(optimizer, is_mini) * step * shares
+    step = float(sign if is_adam else stable)
+    return params, rate_fraction(optimizer, is_mini) * step * shares, inputs
 
 
 # --- cells ------------------------------------------------------------------------------------
@@ -256,9 +264,9 @@ def run_cell(cell, tasks, seeds, factors=(1.0,)):
             for rate in grid:
                 runs.append((params, per_layer(np.full(depth, rate)), batches))
                 labels.append((competitor, seed))
-        params, layers = advised(cell, seed, x, y, squared, columns, batches[0])
+        params, layers, inputs = advised(cell, seed, x, y, squared, columns, batches[0])
         for factor in factors:
-            runs.append((params, per_layer(factor * layers), batches))
+            runs.append((params, per_layer(factor * layers, inputs), batches))
             labels.append(("ours", seed))
     params, rates, batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs)
     losses = np.asarray(
@@ -421,13 +429,14 @@ def ablate(tasks, depth=24, width=64):
             budget = {"budget 1": 1.0, "budget 16": 16.0}.get(change, 4.0)
             losses = []
             for seed in range(3):
-                params, rates = advised(
+                params, rates, inputs = advised(
                     cell, seed, x, y, squared, columns, everything, budget,
                     competitor=change.split(",")[0].lower() if "same rule" in change else None,
                     is_equal="equal" in change or "same rule" in change,
                 )  # fmt: skip
                 factor = {"half the step": 0.5, "twice the step": 2.0}.get(change, 1.0)
-                runs = jax.tree.map(lambda a: a[None], (params, per_layer(factor * rates), batches))
+                steps = per_layer(factor * rates, inputs)
+                runs = jax.tree.map(lambda a: a[None], (params, steps, batches))
                 losses.append(float(train(*runs[:2], x, y, runs[2], *common, steps=STEPS)[0]))
             text = " ".join(f"{loss:.2g}" for loss in losses)
             print(f"{name:5} {change:22} {text}", flush=True)
