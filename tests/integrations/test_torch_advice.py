@@ -108,5 +108,15 @@ def test_models_that_are_refused():
     ).double()
     with pytest.raises(InvalidValueError, match="activation = 'relu, tanh': say which one"):
         init_(mixed, x)
+    images = nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    with pytest.raises(InvalidValueError, match="Conv2d; advice is for .* --arch convnet"):
+        init_(images, torch.ones(4, 1, 3, 3))
+    encoder = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)
+    with pytest.raises(InvalidValueError, match="MultiheadAttention; .* --arch pre-norm"):
+        init_(encoder, torch.ones(4, 5, 6))
+    with pytest.raises(InvalidValueError, match=r"x = .*float32 \(40, 6\).*does not run on it"):
+        init_(perceptron(), x.float())
     with pytest.raises(InvalidValueError, match="optimizer = 'lion'"):
         param_groups(perceptron(), x, x, nn.MSELoss(), optimizer="lion")

@@ -129,6 +129,8 @@ def advise(
     Initialise: orthogonal weights, scaled and shifted on the
     """
     checked_integer("seed", seed, 0)
+    if data is not None and not isinstance(data, Data):
+        raise InvalidTypeError("data", data, "expected a dynagram.Data(x, y)")
     structure = _structure(network, data)
     if structure.depth < 2:
         raise InvalidValueError("network", structure, "at least two layers needed")

@@ -12,7 +12,7 @@ from torch import nn
 
 from dynagram.advice import OPTIMIZERS, operating_point
 from dynagram.advice._rates import input_share, layer_shares, rate_fraction
-from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.networks._checks import checked_integer
 from dynagram.networks._mlp import Architecture
 from dynagram.theory.criticality._operating_point import BUDGET, OperatingPoint
@@ -23,6 +23,9 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.Hardtanh: "hardtanh", nn.LeakyReLU: "leaky_relu", nn.GELU: "gelu",
 }  # fmt: skip
 _ITERATIONS = 40
+# Modules with weights of another kind, and the architecture whose theory speaks of them.
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
+_OTHERS = ((_CONVOLUTIONS, "convnet"), ((nn.MultiheadAttention,), "pre-norm"))
 
 
 @torch.no_grad()
@@ -115,6 +118,9 @@ def param_groups(
     """
     if optimizer not in OPTIMIZERS:
         raise InvalidValueError("optimizer", optimizer, f"expected one of {', '.join(OPTIMIZERS)}")
+    if not callable(loss):
+        allowed = "expected a function of (outputs, y), as torch.nn.CrossEntropyLoss()"
+        raise InvalidTypeError("loss", loss, allowed)
     layers = _layers(model, x[:2])
     samples = len(x) if batch is None else checked_integer("batch", batch, 1)
     is_adam, depth = optimizer.startswith("adam"), len(layers)
@@ -192,6 +198,7 @@ def architecture_of(
 
 def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     """The linear layers in the order in which they are called, each once."""
+    _check_module(model, x)
     called: list[Any] = []
     hooks = [
         module.register_forward_hook(lambda module, *_: called.append(module))
@@ -200,6 +207,10 @@ def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     ]
     try:
         _quietly(model, x)
+    except (RuntimeError, TypeError) as error:
+        given = f"{x.dtype} {tuple(x.shape)}"
+        allowed = f"the model does not run on it: {str(error).splitlines()[0]}"
+        raise InvalidValueError("x", given, allowed) from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -209,6 +220,20 @@ def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     if len(called) < 2:
         raise InvalidValueError("model", type(model).__name__, "at least two linear layers needed")
     return called
+
+
+def _check_module(model: nn.Module, x: torch.Tensor) -> None:
+    """Refuse what has weights that no rule here is for."""
+    if not isinstance(x, torch.Tensor):
+        raise InvalidTypeError("x", x, "expected a torch.Tensor")
+    for module in model.modules():
+        for kinds, architecture in _OTHERS:
+            if isinstance(module, kinds):
+                allowed = (
+                    f"has {type(module).__name__}; advice is for networks of torch.nn.Linear. "
+                    f"Before training, dynagram critical --arch {architecture} judges such ones"
+                )
+                raise InvalidValueError("model", type(model).__name__, allowed)
 
 
 def _mean_square(model: nn.Module, first: nn.Linear, x: torch.Tensor) -> float:
