@@ -80,6 +80,18 @@ def test_evidence_is_that_of_the_benchmark():
         is_won = max(row["ours"]["loss"], floor) <= 1.1 * best
         counted[has_skips, is_mini] = (won + is_won, cells + 1)
     assert counted == EVIDENCE
+    assert len({tuple(row["cell"]) for row in rows}) == len(rows)
+
+
+def test_what_is_said_of_inputs():
+    """Nothing of inputs in units of one; their rate where it is another; columns of other units."""
+    texts = [
+        [s.text for s in dynagram.advise(net(), Data(x, Y)).sentences if "Inputs" in s.text]
+        for x in ((X - 1.0), 20.0 * X, X * np.array([1e3, 1, 1, 1, 1, 1]))
+    ]
+    assert texts[0] == []
+    assert "the weights that see them step" in texts[1][0]
+    assert "variance is that of 1 of 6 columns" in texts[2][1]
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam", "adamw"])

@@ -12,8 +12,8 @@ from dynagram.report.prose._recipes import optax_recipe, per_layer_text, pytorch
 
 torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(30, 5))
-Y = np.sin(X[:, :2])
+X = 4.0 * RNG.normal(size=(30, 5))
+Y = np.sin(X[:, :2] / 4.0)
 
 
 def network(skip=0.0):
@@ -31,8 +31,9 @@ def test_optax_recipe_runs_and_steps_as_advised(optimizer):
     updates, _ = optimiser.update(ones, optimiser.init(model.params), model.params)
     moved = optax.apply_updates(model.params, updates)
     if optimizer != "adamw":
-        for before, after, rate in zip(model.params, moved, advice.rates.layers, strict=True):
-            np.testing.assert_allclose(before.b - after.b, rate, rtol=1e-4)
+        for before, after, rate in zip(model.params, moved, advice.rates.tree, strict=True):
+            np.testing.assert_allclose(before.b - after.b, rate.b, rtol=1e-4)
+            np.testing.assert_allclose(before.W - after.W, rate.W, rtol=1e-4)
 
 
 @pytest.mark.slow

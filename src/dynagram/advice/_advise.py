@@ -71,6 +71,7 @@ class Advice:
             "loss": self.rates.loss,
             "momentum": self.rates.momentum,
             "rates": list(self.rates.layers),
+            "bias_rates": list(self.rates.biases),
             "point": vars(self.point) | {},
             "curvature": vars(self.rates.curvature) | {},
             "starts": [vars(start) | {} for start in self.starts],
@@ -87,7 +88,7 @@ class Advice:
         return self.summary().html(repr(self))
 
     def __repr__(self) -> str:
-        network, first, last = self.model.network, self.rates.layers[0], self.rates.layers[-1]
+        network, first, last = self.model.network, self.rates.biases[0], self.rates.biases[-1]
         rate = f"{last:.3g}" if first == last else f"{first:.3g} to {last:.3g}"
         return (
             f"Advice({network.activation.name}, {network.depth} layers: {self.rates.optimizer}, "
@@ -128,6 +129,8 @@ def advise(
     Initialise: orthogonal weights, scaled and shifted on the
     """
     checked_integer("seed", seed, 0)
+    if data is not None and not isinstance(data, Data):
+        raise InvalidTypeError("data", data, "expected a dynagram.Data(x, y)")
     structure = _structure(network, data)
     if structure.depth < 2:
         raise InvalidValueError("network", structure, "at least two layers needed")
@@ -144,7 +147,7 @@ def advise(
     rates = advise_rates(model, problem, loss=loss, optimizer=optimizer, batch=batch)
     starts = compare_starts(model, problem, rates.loss, seed) if structure.depth > 2 else ()
     sentences = advice_sentences(
-        structure, layer_point(structure), rates, starts,
+        structure, layer_point(structure), rates, starts, problem.x,
         is_stand_in=is_stand_in, is_noisy=batch is not None and batch < len(problem.x),
     )  # fmt: skip
     return Advice(model, rates, layer_point(structure), starts, sentences, is_stand_in)

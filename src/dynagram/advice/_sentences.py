@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from jaxtyping import Float
+
 from dynagram.advice._others import Start
 from dynagram.advice._rates import Rates, rate_fraction
 from dynagram.networks._mlp import Architecture
@@ -17,11 +20,12 @@ from dynagram.theory.criticality._operating_point import (
 # Held-out networks of benchmarks/results/advice.json on which untuned advice came within 10 % of
 # the best of four tuned initialisations, and how many there were: (skips?, mini-batches?).
 EVIDENCE = {
-    (False, False): (41, 41),
-    (False, True): (24, 27),
+    (False, False): (40, 40),
+    (False, True): (24, 26),
     (True, False): (18, 23),
     (True, True): (8, 11),
 }
+_UNEQUAL = 0.2  # (Σv)²/Σv² of the variances of columns over their number
 _CODE = {
     "sgd": "torch.optim.SGD",
     "momentum": "torch.optim.SGD with momentum 0.9",
@@ -46,6 +50,7 @@ def advice_sentences(
     point: OperatingPoint,
     rates: Rates,
     starts: tuple[Start, ...],
+    x: Float[np.ndarray, "samples n_0"],
     *,
     is_stand_in: bool,
     is_noisy: bool,
@@ -56,6 +61,7 @@ def advice_sentences(
 
     - `network`: what it is for.
     - `point`, `rates`, `starts`: what was found.
+    - `x`: the inputs it was found on.
     - `is_stand_in`: whether random data took the place of the user's.
     - `is_noisy`: whether a step sees a part of the data.
 
@@ -70,6 +76,7 @@ def advice_sentences(
         ),
         *_depth(network, point),
         *_steps(rates, is_noisy),
+        *_inputs(rates, x),
     ]
     if starts:
         ours, others = starts[-1], starts[:-1]
@@ -133,7 +140,7 @@ def _steps(rates: Rates, is_noisy: bool) -> list[Sentence]:
     if rates.optimizer.startswith("adam"):
         return [
             Sentence(
-                f"Step: {how}, rate {rates.layers[-1]:.3g} for all layers.",
+                f"Step: {how}, rate {rates.layers[-1]:.3g} for all layers{_first(rates)}.",
                 "theory (D15.5), measured here",
             ),
             Sentence(
@@ -142,15 +149,42 @@ def _steps(rates: Rates, is_noisy: bool) -> list[Sentence]:
                 f"theory (D15.5){rule}",
             ),
         ]
-    first, last = rates.layers[0], rates.layers[-1]
+    first, last = rates.biases[0], rates.biases[-1]
     span = f"rate {last:.3g} for the last layer"
     if first < 0.999 * last:
         span += f", falling to {first:.3g} for the first"
     return [
-        Sentence(f"Step: {how}, {span}.", "theory (D15.4), measured here"),
+        Sentence(f"Step: {how}, {span}{_first(rates)}.", "theory (D15.4), measured here"),
         Sentence(
             "Because: all layers then have the same share in learning, and it is "
             f"{part}2/λ_max = {rates.curvature.stable_step:.3g}, where descent becomes unstable.",
             f"theory (9.94), (∞.93){rule}",
         ),
     ]
+
+
+def _first(rates: Rates) -> str:
+    """The rate of the weights that see the inputs, where it is another one."""
+    is_usual = math.isclose(rates.inputs, 1.0, rel_tol=0.05)
+    return "" if is_usual else f" ({rates.layers[0]:.3g} for the weights that see the inputs)"
+
+
+def _inputs(rates: Rates, x: Float[np.ndarray, "samples n_0"]) -> list[Sentence]:
+    """Whether the units of the inputs mattered, and whether columns have units of their own."""
+    variances = x.var(axis=0)
+    lines = []
+    if _first(rates):
+        text = (
+            f"Inputs: {x.shape[1]} of mean square {np.mean(x**2):.3g}; the weights that see them "
+            f"step {rates.inputs:.3g} times as far as they else would, so that neither their units "
+            "nor their number decide."
+        )
+        lines.append(Sentence(text, "theory (D15.6)"))
+    columns = float(variances.sum() ** 2 / np.sum(variances**2))
+    if columns < _UNEQUAL * x.shape[1]:
+        text = (
+            f"Inputs: their variance is that of {columns:.2g} of {x.shape[1]} columns; where units "
+            "are the reason, standardise each column before anything else."
+        )
+        lines.append(Sentence(text, "convention"))
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch import nn
 
 from dynagram.advice import OPTIMIZERS, operating_point
-from dynagram.advice._rates import rate_fraction
-from dynagram.errors import InvalidValueError, NonFiniteError
+from dynagram.advice._rates import input_share, layer_shares, rate_fraction
+from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
+from dynagram.networks._checks import checked_integer
 from dynagram.networks._mlp import Architecture
 from dynagram.theory.criticality._operating_point import BUDGET, OperatingPoint
 
@@ -21,6 +23,9 @@ _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.Hardtanh: "hardtanh", nn.LeakyReLU: "leaky_relu", nn.GELU: "gelu",
 }  # fmt: skip
 _ITERATIONS = 40
+# Modules with weights of another kind, and the architecture whose theory speaks of them.
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)
+_OTHERS = ((_CONVOLUTIONS, "convnet"), ((nn.MultiheadAttention,), "pre-norm"))
 
 
 @torch.no_grad()
@@ -97,8 +102,9 @@ def param_groups(
     - `optimizer`: "sgd", "momentum" for SGD(momentum=0.9), "adam" or "adamw".
     - `batch`: samples in a step; by default all.
 
-    **Returns:** one group per linear layer and one for what else learns, for `torch.optim`.
-    Cost: that of about 100 gradients of the batch.
+    **Returns:** groups for `torch.optim`, one for each learning rate, in the order of the model's
+    parameters; what is no linear layer learns as the last one. Cost: that of about 100 gradients
+    of the batch.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(),
@@ -108,35 +114,42 @@ def param_groups(
     >>> groups = param_groups(model, x, x[:, :1], nn.MSELoss())
     >>> optimizer = torch.optim.SGD(groups)
     >>> [group["lr"] > 0.0 for group in optimizer.param_groups]
-    [True, True, True]
+    [True, True, True, True]
     """
     if optimizer not in OPTIMIZERS:
         raise InvalidValueError("optimizer", optimizer, f"expected one of {', '.join(OPTIMIZERS)}")
+    if not callable(loss):
+        allowed = "expected a function of (outputs, y), as torch.nn.CrossEntropyLoss()"
+        raise InvalidTypeError("loss", loss, allowed)
     layers = _layers(model, x[:2])
-    samples = len(x) if batch is None else batch
+    samples = len(x) if batch is None else checked_integer("batch", batch, 1)
     is_adam, depth = optimizer.startswith("adam"), len(layers)
     point = operating_point(_name(model, activation), 2 if residual else depth, budget=budget)
-    chi = 1.0 if residual or is_adam else point.amplification
-    shares = {id(layer): chi ** -(depth - 1.0 - index) for index, layer in enumerate(layers)}
-    by_parameter = {
-        id(parameter): shares.get(id(module), 1.0)
-        for module in model.modules()
-        for parameter in module.parameters(recurse=False)
+    skips = [float(residual and 0 < index < depth - 1) for index in range(depth)]
+    shares = layer_shares(1.0 if is_adam else point.amplification, skips).tolist()
+    first = layers[0]
+    inputs = input_share(
+        _mean_square(model, first, x), first.in_features, first.out_features, is_adam=is_adam
+    )
+    of_parameter = {
+        id(parameter): share
+        for layer, share in zip(layers, shares, strict=True)
+        for parameter in layer.parameters()
     }
-    scales = {name: by_parameter[id(p)] for name, p in model.named_parameters() if p.requires_grad}
+    of_parameter[id(first.weight)] *= inputs
+    learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    scales = {name: of_parameter.get(id(p), 1.0) for name, p in learning.items()}
     # Drawn, not the first ones: data are often sorted by class.
     chosen = torch.as_tensor(np.sort(np.random.default_rng(0).permutation(len(x))[:samples]))
     chosen = chosen.to(x.device)
-    stable, sign = _steps(model, x[chosen], y[chosen.to(y.device)], loss, scales)
+    # Along signs of the gradient a step is the rate itself, along the gradient its square root.
+    units = {name: scale if is_adam else math.sqrt(scale) for name, scale in scales.items()}
+    stable, sign = _steps(model, x[chosen], y[chosen.to(y.device)], loss, units)
     step = rate_fraction(optimizer, samples < len(x)) * (sign if is_adam else stable)
-    groups = [
-        {"params": [p for p in layer.parameters() if p.requires_grad],
-         "lr": step * shares[id(layer)]}
-        for layer in layers
-    ]  # fmt: skip
-    named = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in named]
-    return [*groups, {"params": rest, "lr": step}] if rest else groups
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in learning.items():
+        groups.setdefault(step * scales[name], []).append(parameter)
+    return [{"params": members, "lr": rate} for rate, members in groups.items()]
 
 
 def architecture_of(
@@ -185,6 +198,7 @@ def architecture_of(
 
 def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     """The linear layers in the order in which they are called, each once."""
+    _check_module(model, x)
     called: list[Any] = []
     hooks = [
         module.register_forward_hook(lambda module, *_: called.append(module))
@@ -193,6 +207,10 @@ def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     ]
     try:
         _quietly(model, x)
+    except (RuntimeError, TypeError) as error:
+        given = f"{x.dtype} {tuple(x.shape)}"
+        allowed = f"the model does not run on it: {str(error).splitlines()[0]}"
+        raise InvalidValueError("x", given, allowed) from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -202,6 +220,35 @@ def _layers(model: nn.Module, x: torch.Tensor) -> list[nn.Linear]:
     if len(called) < 2:
         raise InvalidValueError("model", type(model).__name__, "at least two linear layers needed")
     return called
+
+
+def _check_module(model: nn.Module, x: torch.Tensor) -> None:
+    """Refuse what has weights that no rule here is for."""
+    if not isinstance(x, torch.Tensor):
+        raise InvalidTypeError("x", x, "expected a torch.Tensor")
+    for module in model.modules():
+        for kinds, architecture in _OTHERS:
+            if isinstance(module, kinds):
+                allowed = (
+                    f"has {type(module).__name__}; advice is for networks of torch.nn.Linear. "
+                    f"Before training, dynagram critical --arch {architecture} judges such ones"
+                )
+                raise InvalidValueError("model", type(model).__name__, allowed)
+
+
+def _mean_square(model: nn.Module, first: nn.Linear, x: torch.Tensor) -> float:
+    """Of what enters the first linear layer."""
+    seen: list[float] = []
+    hook = first.register_forward_pre_hook(lambda _, inputs: seen.append(_square(inputs[0])))
+    try:
+        _quietly(model, x)
+    finally:
+        hook.remove()
+    return seen[0]
+
+
+def _square(values: torch.Tensor) -> float:
+    return float((values.detach().double() ** 2).mean())
 
 
 def _quietly(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -249,15 +296,14 @@ def _steps(
     x: torch.Tensor,
     y: torch.Tensor,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    scales: dict[str, float],
+    units: dict[str, float],
 ) -> tuple[float, float]:
-    """2/λ_max and Σ|g|/sᵀGs of `dynagram.observables` with parameters in units of √scale."""
-    roots = {name: float(np.sqrt(scale)) for name, scale in scales.items()}
+    """2/λ_max and Σ|g|/sᵀGs of `dynagram.observables` with parameters in these units."""
     parameters = dict(model.named_parameters())
-    scaled = {name: parameters[name].detach() / root for name, root in roots.items()}
+    scaled = {name: parameters[name].detach() / unit for name, unit in units.items()}
 
     def outputs(q: dict[str, torch.Tensor]) -> torch.Tensor:
-        real = {name: q[name] * roots[name] for name in q}
+        real = {name: q[name] * units[name] for name in q}
         return torch.func.functional_call(model, real, (x,))
 
     z, pull, *_ = torch.func.vjp(outputs, scaled)

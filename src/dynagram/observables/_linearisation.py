@@ -26,7 +26,8 @@ Change = list[tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]]
 class Linearisation:
     """A network at its parameters on some inputs; every layer's in units of √`factors`.
 
-    `preactivations` and `signals`: z^(ℓ) and what enters layer ℓ; `slopes`: σ'(z^(ℓ)).
+    `preactivations` and `signals`: z^(ℓ) and what enters layer ℓ; `slopes`: σ'(z^(ℓ)); `roots`:
+    the units of biases and of weights.
     """
 
     preactivations: list[Float[np.ndarray, "samples _"]]
@@ -34,7 +35,7 @@ class Linearisation:
     slopes: list[Float[np.ndarray, "samples _"]]
     weights: list[Float[np.ndarray, "_ _"]]
     skips: tuple[float, ...]
-    roots: list[float]
+    roots: list[tuple[float, float]]
 
     @property
     def outputs(self) -> Float[np.ndarray, "samples n_L"]:
@@ -45,7 +46,8 @@ class Linearisation:
         """J v: how the outputs change."""
         moved = np.zeros(())
         for index, (b, W) in enumerate(change):
-            new = self.roots[index] * (self.signals[index] @ W.T + b)
+            b_root, W_root = self.roots[index]
+            new = W_root * (self.signals[index] @ W.T) + b_root * b
             if index:
                 new += (self.slopes[index - 1] * moved) @ self.weights[index].T
                 if self.skips[index]:
@@ -57,8 +59,9 @@ class Linearisation:
         """Jᵀ u: how outputs depend on the parameters, summed over `covector`."""
         change: Change = []
         for index in reversed(range(len(self.weights))):
-            root = self.roots[index]
-            change.append((root * covector.sum(axis=0), root * covector.T @ self.signals[index]))
+            b_root, W_root = self.roots[index]
+            slope = covector.T @ self.signals[index]
+            change.append((b_root * covector.sum(axis=0), W_root * slope))
             if index:
                 below = (covector @ self.weights[index]) * self.slopes[index - 1]
                 if self.skips[index]:
@@ -70,7 +73,7 @@ class Linearisation:
 def linearise(
     model: Model,
     x: Float[np.ndarray, "samples n_0"],
-    factors: Float[np.ndarray, " L"] | None = None,
+    factors: Float[np.ndarray, "2 L"] | None = None,
 ) -> Linearisation:
     """A network at its parameters on inputs.
 
@@ -78,7 +81,8 @@ def linearise(
 
     - `model`: an MLP with its weights; their precision is kept.
     - `x`: inputs (N, n_0).
-    - `factors`: of the layers; parameters are taken in units of their roots. All 1 by default.
+    - `factors`: of the biases and of the weights of every layer, which are taken in units of their
+        roots. All 1 by default.
 
     **Returns:** `Linearisation`. Memory: three arrays of N numbers per unit.
 
@@ -104,6 +108,8 @@ def linearise(
         preactivations.append(z)
         signal = sigma.values(z).astype(dtype)
         slopes.append(sigma.values(z, 1).astype(dtype))
-    roots = np.ones(len(pairs)) if factors is None else np.sqrt(factors)
+    roots = np.ones((2, len(pairs))) if factors is None else np.sqrt(factors)
     skips, weights = network.skip_of_layers, [W for _, W in pairs]
-    return Linearisation(preactivations, signals, slopes, weights, skips, roots.tolist())
+    return Linearisation(
+        preactivations, signals, slopes, weights, skips, list(zip(*roots.tolist(), strict=True))
+    )

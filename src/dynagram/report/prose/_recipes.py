@@ -22,8 +22,8 @@ _TORCH = {
 _OPTAX = {
     "sgd": "by_layer",
     "momentum": "optax.chain(optax.trace(0.9), by_layer)",
-    "adam": "optax.adam(rates[0])",
-    "adamw": "optax.adamw(rates[0])",
+    "adam": "optax.chain(optax.scale_by_adam(), by_layer)",
+    "adamw": "optax.chain(optax.scale_by_adam(), optax.add_decayed_weights(0.01), by_layer)",
 }
 
 
@@ -85,11 +85,8 @@ def optax_recipe(advice: Advice, batch: int | None = None) -> str:
         f'network = Architecture([{widths}], "{network.activation.name}"{skip})',
         "model = initialise(network, x)  # model(x), model.params",
         f'rates = advise_rates(model, Data(x, y), loss="{rates.loss}", '
-        f'optimizer="{rates.optimizer}"{more}).layers',
+        f'optimizer="{rates.optimizer}"{more}).tree',
+        "by_layer = optax.stateless(lambda grads, params=None: jax.tree.map(",
+        "    lambda grad, rate: -rate * grad, grads, rates))",
     ]
-    if not rates.optimizer.startswith("adam"):
-        lines += [
-            "by_layer = optax.stateless(lambda grads, params=None: tuple(",
-            "    jax.tree.map(lambda g: -rate * g, layer) for layer, rate in zip(grads, rates)))",
-        ]
     return "\n".join([*lines, f"optimizer = {_OPTAX[rates.optimizer]}"])
