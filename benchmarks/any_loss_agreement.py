@@ -3,11 +3,13 @@
     python benchmarks/any_loss_agreement.py problems benchmarks/any_loss_problems
     python benchmarks/any_loss_networks.py benchmarks/any_loss_problems MEASURED --minutes 7
     python benchmarks/any_loss_agreement.py predict PREDICTED
+    python benchmarks/any_loss_agreement.py verdicts PREDICTED
     python benchmarks/any_loss_agreement.py table PREDICTED --read MEASURED
 
 `problems` writes what `any_loss_networks.py` trains, on a machine with JAX and nothing else;
-`predict` the predictions at order 1/n; `--read` prints, for every width and moment, how far mean
-outputs, test loss and NTK are from infinite width and from order 1/n.
+`predict` the predictions at order 1/n, `verdicts` what they say of themselves; `--read` prints, for
+every width and moment, how far mean outputs, test loss and NTK are from infinite width and from
+order 1/n.
 """
 
 import argparse
@@ -205,9 +207,18 @@ def verdicts(found, moment, n):
     return words
 
 
+def print_verdicts(name, widths, predicted):
+    """What the regime says of outputs and test loss at every width and moment."""
+    found = load(predicted / f"{name}.npz")
+    for n in widths:
+        for moment in found.how.recorded:
+            words = (f"{w} {size:.3f}, {left:.2f}" for w, size, left in verdicts(found, moment, n))
+            print(f"{name}, n = {n}, step {moment}: " + " / ".join(words))
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("problems", "predict", "table"))
+    parser.add_argument("what", choices=("problems", "predict", "verdicts", "table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--read", type=Path, help="the folder of measured networks")
     parser.add_argument("--cases", default="", help="names separated by commas")
@@ -219,6 +230,8 @@ def main():
             write_problem(name, known[name], asked.folder)
         elif asked.what == "predict":
             predict(name, known[name], asked.folder)
+        elif asked.what == "verdicts":
+            print_verdicts(name, known[name][3], asked.folder)
         else:
             table(name, asked.read, asked.folder)
 

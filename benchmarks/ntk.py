@@ -3,7 +3,8 @@
 First part: the full (128, 128, 10, 10) NTK of a 64-512-512-512-10 ReLU network, float64, against
 the peer's fastest implementation (structured derivatives). Second part: all finite-width tensors
 of a critical tanh network, time against the number of inputs and against depth, with the
-numerical error reached. `--samples` and `--depth` run one such case only (for a GPU).
+numerical error reached. `--samples` and `--depth` run one such case only (for a GPU), with
+`--fields` also as a chain of blocks, whose letters all come from one recursion of fields.
 """
 
 import argparse
@@ -48,13 +49,42 @@ def tensors(samples: int, depth: int, accuracy: float) -> dict:
     return {"samples": samples, "depth": depth, "seconds": seconds, "errors": errors}
 
 
+def fields(samples: int, depth: int, accuracy: float) -> dict:
+    """CPU seconds of all letters of the output, by their recursions and by that of fields."""
+    from dynagram import MLP, predict
+    from dynagram.networks import Chain
+    from dynagram.networks.blocks import Activate, Dense
+
+    x = np.random.default_rng(0).standard_normal((samples, 16))
+    hyper = {"C_b": 0.0, "C_W": 1.0, "lambda_b": 0.3, "lambda_W": 1.0}
+    hidden = [Dense(64, **hyper), Activate("tanh")] * (depth - 1)
+    networks = {
+        "letters": MLP([16, *[64] * (depth - 1), 2], "tanh", **hyper),
+        "fields": Chain([*hidden, Dense(2, **hyper)], 16),
+    }
+    seconds, found = {}, {}
+    for name, network in networks.items():
+        predict(network, x, ALL, accuracy=accuracy)  # compile first
+        start = time.process_time()
+        found[name] = predict(network, x, ALL, accuracy=accuracy)
+        seconds[name] = round(time.process_time() - start, 2)
+    apart = max(
+        float(np.max(np.abs(found["letters"][n][-1] - found["fields"][n][-1]))) for n in ALL
+    )
+    return {"samples": samples, "depth": depth, "cpu_seconds": seconds, "largest_difference": apart}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", help="Python of an environment with neural-tangents 0.6.5")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--depth", type=int, default=10)
     parser.add_argument("--accuracy", type=float, default=1e-4)
+    parser.add_argument("--fields", action="store_true", help="with --samples: as a chain too")
     options = parser.parse_args()
+    if options.samples and options.fields:
+        print(json.dumps(fields(options.samples, options.depth, options.accuracy)))
+        return
     if options.samples:
         print(json.dumps(tensors(options.samples, options.depth, options.accuracy)))
         return

@@ -18,7 +18,7 @@ from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._predict import predict
 from dynagram.theory._predict_outputs import predict_outputs
 from dynagram.theory.training._fluctuations import Fluctuations
-from dynagram.training import GradientDescent, Optax, Training
+from dynagram.training import GradientDescent, Optax, Training, TwoStep
 
 X = np.array([[1.0, -0.4, 0.7], [-0.3, 1.2, 0.5], [0.6, 0.3, -1.1]])
 P = np.array([[1.0, 0.0], [0.1, 0.9], [0.8, 0.2]])
@@ -277,6 +277,21 @@ def test_training_where_the_second_derivative_jumps():
     assert worst(measurements, ("ΔNTK", "dNTK", "ddII"), "elu") > 6.0
 
 
+def ntk_changes(n, members, step, moments):
+    """n times what training changes in the NTK of the test input, at every moment."""
+
+    def one(key):
+        layers = draw(key, n)
+        before, seen, begin = ntk(layers, TEST), [], 0
+        for end in moments:
+            layers = jax.lax.fori_loop(begin, end, lambda _, p: step(p), layers)
+            seen.append((ntk(layers, TEST) - before)[0, :, 0])
+            begin = end
+        return (jnp.stack(seen),)
+
+    return statistics(one, n, members, 500)[0]
+
+
 @pytest.mark.slow
 def test_mean_ntk_during_training():
     """The change of the mean NTK at the test input; what is left falls with the square of n."""
@@ -287,20 +302,8 @@ def test_mean_ntk_during_training():
     start = predict(network(48), inputs, ["H1"])["H1"][-1, 3, 3] * np.eye(2)
     expected = change.value[:, 0, 0] - start[None]
 
-    def at_width(n, members):
-        def one(key):
-            layers = draw(key, n)
-            before, seen, begin = ntk(layers, TEST), [], 0
-            for end in MOMENTS:
-                layers = jax.lax.fori_loop(begin, end, lambda _, p: step(p), layers)
-                seen.append((ntk(layers, TEST) - before)[0, :, 0])
-                begin = end
-            return (jnp.stack(seen),)
-
-        return statistics(one, n, members, 500)[0]
-
     sizes = ((12, 20_000), (24, 20_000), (48, 10_000))
-    (a, _), (b, b_error), (c, c_error) = (at_width(*size) for size in sizes)
+    (a, _), (b, b_error), (c, c_error) = (ntk_changes(*size, step, MOMENTS) for size in sizes)
     error = np.hypot(np.hypot(2 * c_error, b_error), change.standard_error[:, 0, 0])
     assert np.max(np.abs(2 * c - b - expected) / error) < 4.0
     assert np.max(np.abs(expected) / error) > 20.0
@@ -308,6 +311,32 @@ def test_mean_ntk_during_training():
     left = [np.linalg.norm(value - expected) for value in (a, b, c)]
     assert 1.6 < left[0] / left[1] < 2.5
     assert 1.2 < left[1] / left[2] < 3.5
+
+
+@pytest.mark.slow
+def test_mean_ntk_at_the_end_of_a_squared_error():
+    """Closed forms; the way to the end counts, and Newton's leap would change the NTK otherwise."""
+    x, y = X[:2], np.array([[0.5, -0.2], [-0.4, 0.3]])
+    net, data = network(32), Data(x, y, test_x=TEST)
+    eta = 0.8 / np.linalg.eigvalsh(frozen_kernels(net, x, layers="last").Theta[-1])[-1]
+    start = predict(net, np.concatenate([x, TEST]), ["H1"])["H1"][-1, 2, 2] * np.eye(2)
+    expected, leap = (
+        predict_outputs(net, data, Training(how)).estimates["ntk_change"].value[-1, 0, 0] - start
+        for how in (GradientDescent(eta), TwoStep())
+    )
+
+    def step(layers):
+        slope = jax.grad(lambda p: 0.5 * jnp.sum((apply(p, x) - y) ** 2))(layers)
+        rates = [(RATES["lambda_b"], RATES["lambda_W"] / W.shape[0]) for _, W in layers]
+        pairs = zip(layers, slope, rates, strict=True)
+        return [(b - eta * r * u, W - eta * q * v) for (b, W), (u, v), (r, q) in pairs]
+
+    sizes = ((24, 20_000), (48, 10_000))
+    (b, b_error), (c, c_error) = (ntk_changes(*size, step, (60,)) for size in sizes)
+    value, error = (2 * c - b)[0], np.hypot(2 * c_error, b_error)[0]
+    assert np.max(np.abs(value - expected) / error) < 4.0
+    for wrong in (0.0, leap):
+        assert np.max(np.abs(value - wrong) / error) > 6.0
 
 
 def trained_in_batches(n, members, how, y):

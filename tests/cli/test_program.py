@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+import typer
+
+from dynagram.cli import app
 
 
 def test_help_and_version(run, complaint):
@@ -97,3 +101,14 @@ except KeyboardInterrupt:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "delivered\n", done.stderr
+
+
+def test_help_has_no_word_that_the_terminal_takes_for_markup():
+    """Rich reads [network] as a style and leaves it out of the text."""
+    group = typer.main.get_command(app)
+    shown = {}
+    for name, command in group.commands.items():
+        texts = [command.help, *(getattr(option, "help", None) for option in command.params)]
+        shown[name] = [text for text in texts if text and re.search(r"\[[a-z/#@]", text)]
+    assert len(shown) > 15
+    assert not any(shown.values()), shown

@@ -173,4 +173,6 @@ def test_refusals_take_one_line(complaint, config, tmp_path):
     assert 'order="infinite"' in kinked
     assert "only gradient flow" in complaint("train-predict", config(more="time = 2"))
     assert "infinite, 1/n" in complaint("train-predict", config(), "--order", "2")
-    assert "even number" in complaint("train-predict", config(), "--simulate", 513)
+    assert "--simulate = 513: an even number" in complaint(
+        "train-predict", config(), "--simulate", 513
+    )

@@ -24,7 +24,7 @@ else:
 def bayes(
     configs: Annotated[
         list[Path],
-        typer.Argument(help="TOML files with [network], [data] and [posterior], the same data."),
+        typer.Argument(help="TOML files with tables network, data and posterior, the same data."),
     ],
     order: Annotated[str, typer.Option(help="infinite, or 1/n.")] = "1/n",
     accuracy: Annotated[

@@ -34,7 +34,7 @@ NetworkTable = Annotated[
     typer.Option(
         "--network",
         help="A file of the network, TOML or the config.json of a model, where the file of the "
-        "problem has no [network].",
+        "problem has no table of it.",
     ),
 ]
 ArchitectureName = Annotated[

@@ -26,7 +26,7 @@ from dynagram.errors import InvalidValueError
 
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help="A TOML file: [network], [data], [training].")
+        Path | None, typer.Argument(help="A TOML file with tables network, data and training.")
     ] = None,
     network: NetworkTable = None,
     members: Annotated[int | None, typer.Option(help="How many networks to train.")] = None,
@@ -45,9 +45,9 @@ def train(
 ) -> None:
     """Train networks and measure mean and spread of their outputs, with standard errors.
 
-    The test inputs of the file are asked at the moments that [training] records; without a length
-    networks are trained to zero error. With --run, the same command continues a run that was
-    stopped, and so does --resume from the folder alone.
+    The test inputs of the file are asked at the moments that its table training records; without
+    a length networks are trained to zero error. With --run, the same command continues a run that
+    was stopped, and so does --resume from the folder alone.
     """
     from dynagram import ensembles
     from dynagram.config import read_config

@@ -22,7 +22,7 @@ else:
 def train_predict(
     config: Annotated[
         Path,
-        typer.Argument(help="A TOML file: [network], [data], [training] or [posterior]."),
+        typer.Argument(help="A TOML file with tables network, data and training or posterior."),
     ],
     network: NetworkTable = None,
     order: Annotated[str, typer.Option(help="infinite, or 1/n.")] = "1/n",
@@ -48,8 +48,8 @@ def train_predict(
 ) -> None:
     """Predict mean and spread of trained outputs at infinite width and to order 1/n.
 
-    The networks of the file are trained to the end, or for the `steps` or the `time` under
-    [training], and looked at whenever `record` says. With --simulate, networks of that width are
+    The networks of the file are trained to the end, or for the `steps` or the `time` of its table
+    training, and looked at whenever `record` says. With --simulate, networks of that width are
     trained, and their mean and standard deviation stand beside the prediction. Losses and, of
     classes, the fraction right are given at every moment.
     """
@@ -61,6 +61,8 @@ def train_predict(
 
         check_plot_path(plot)
     problem = read_config(config, network=network)
+    if members is not None:
+        _check_members(problem, members)
     with working(f"predicting outputs at order {order}"):
         outputs = predict_outputs(
             problem.network, problem.data, problem.how, order=order, accuracy=accuracy, seed=seed
@@ -80,6 +82,17 @@ def train_predict(
         show(None)
         raise
     show(measured)
+
+
+def _check_members(problem: Config, members: int) -> None:
+    """What would be refused later is refused before anything is predicted."""
+    from dynagram.ensembles.trained._checks import check_members
+    from dynagram.theory._predict_outputs import has_closed_form
+    from dynagram.training import Training
+
+    how = problem.how
+    pairs = isinstance(how, Training) and has_closed_form(how)
+    check_members(members, pairs=pairs, name="--simulate")
 
 
 def _show(

@@ -15,6 +15,7 @@ else:
     Outputs = object  # it imports this module
 
 _MOST_ROWS = 40
+_ROUNDING = 1e-10  # of a curve: an error below is none that anybody asks for
 
 # What gives the cell of a column at (moment, sample, output).
 Column = Callable[[tuple[int, ...]], str]
@@ -47,11 +48,15 @@ def curves_grid(outputs: Outputs) -> Grid | None:
     if not curves:
         return None
     rows = []
+    rounding = {
+        n: _ROUNDING * np.max(np.abs(np.nan_to_num(e.value)), initial=0.0)
+        for n, e in curves.items()
+    }
     for index, time in enumerate(outputs.times):
         cells = [short(time, 4)]
-        for estimate in curves.values():
+        for name, estimate in curves.items():
             error = float(estimate.standard_error[index])
-            tail = f" ± {short(error, 2)}" if error > 0.0 else ""
+            tail = f" ± {short(error, 2)}" if error > rounding[name] else ""
             cells.append(short(float(estimate.value[index])) + tail)
         rows.append(tuple(cells))
     headings = ("τ", *(name.replace("_infinite", ", ∞").replace("_", " ") for name in curves))

@@ -71,8 +71,8 @@ def predict_outputs(
     an H200: two minutes, 14 GB and 78 GB of the GPU (`benchmarks/trained_size.py`). Memory: about
     80 N⁴ numbers, half of that beyond 76 samples. Without closed forms, besides, N_A³N n_L for each
     of about 500 nodes and every step, and at most 64 samples: cross-entropy of three classes, 16 +
-    16 samples, depth 4, 100 steps, two minutes of CPU and 2.5 GB. Of inference: V of
-    all samples, N⁴ numbers per layer.
+    16 samples, depth 4, 100 steps, a minute and a half of CPU and 1.7 GB. Of inference: V of all
+    samples, N⁴ numbers per layer.
 
     >>> from dynagram.training import GradientDescent, GradientFlow
     >>> net = MLP([3, 64, 1], "tanh", C_b=0.1, C_W=1.2)

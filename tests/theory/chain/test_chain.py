@@ -41,7 +41,8 @@ def as_chain(mlp):
 
 
 @pytest.mark.parametrize(
-    ("name", "samples"), [("tanh", 2), pytest.param("gelu", 2, marks=pytest.mark.slow)]
+    ("name", "samples"),
+    [("tanh", 1), ("tanh", 2), ("tanh", 3), pytest.param("gelu", 2, marks=pytest.mark.slow)],
 )
 def test_an_mlp_is_a_chain(name, samples):
     mlp = MLP([3, 20, 30, 25, 2], name, C_b=0.1, C_W=1.3, lambda_b=0.4, lambda_W=0.9)

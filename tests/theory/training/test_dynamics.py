@@ -47,7 +47,7 @@ def answers_of(net, x, test, y, loss, optimiser, moments, accuracy=1e-4, batch=N
 def check_closed_forms(how, optimiser, tolerance):
     """All parts of mean and covariance, on training and test inputs, at two moments."""
     closed = predict_outputs(NET, Data(X, Y, test_x=TEST), how)
-    problem, limit, found, _ = answers_of(NET, X, TEST, Y, how.loss, optimiser, how.recorded)
+    problem, limit, found, tensors = answers_of(NET, X, TEST, Y, how.loss, optimiser, how.recorded)
     np.testing.assert_allclose(limit.mean.value, closed.infinite_mean, atol=tolerance)
     kernel = np.einsum("xts,ij->xtisj", closed.infinite_kernel, np.eye(2))
     np.testing.assert_allclose(limit.covariance.value, kernel, atol=tolerance)
@@ -61,6 +61,10 @@ def check_closed_forms(how, optimiser, tolerance):
         np.testing.assert_allclose(found.covariances[name], expected, atol=tolerance, err_msg=name)
     shifted = found.covariances["H1"] + found.covariances["start"]
     np.testing.assert_allclose(shifted, closed.parts_of_covariance["H1"], atol=tolerance)
+    groups = {name: values[0] for name, values in found.coefficients.items()}
+    moved = sum(kernel_change(tensors.mode(0), groups, slice(2, None)).values())
+    ntk = closed.estimates["ntk_change"].value
+    np.testing.assert_allclose(moved, ntk, atol=tolerance)
     # E L = ½ Σ (m − y)² + ½ Σ Var, to order 1/n.
     factor = 1.0 if how.loss == "half-sum" else 2.0 / Y.size
     gap = limit.mean.value[:, :2] - Y

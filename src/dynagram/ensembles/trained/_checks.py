@@ -166,12 +166,12 @@ def check_pairs(
             raise InvalidValueError(name, value, allowed)
 
 
-def check_members(members: int, *, pairs: bool) -> None:
+def check_members(members: int, *, pairs: bool, name: str = "members") -> None:
     """Whether there may be so many: pairs are counted by their networks."""
     if not pairs:
         return
     if members < _FEWEST_IN_PAIRS:
         allowed = f"at least {_FEWEST_IN_PAIRS} needed for a standard error"
-        raise InvalidValueError("members", members, allowed)
+        raise InvalidValueError(name, members, allowed)
     if members % 2:
-        raise InvalidValueError("members", members, "an even number: networks come in pairs")
+        raise InvalidValueError(name, members, "an even number: networks come in pairs")

@@ -14,6 +14,7 @@ from dynagram.results._regime import worst_regime
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory.training._corrections import corrections
 from dynagram.theory.training._infinite import InfiniteTraining, distinct_inputs
+from dynagram.theory.training._kernel_change import kernel_estimates, squared_coefficients
 from dynagram.theory.training._regime import infinite_regime, trained_regime
 from dynagram.theory.training._squared_curves import squared_curves
 from dynagram.theory.training._tensors import modes_for, output_tensors
@@ -68,6 +69,7 @@ def finite_outputs(
     tensors = output_tensors(trained, inputs, frozen, accuracy=accuracy, seed=seed)
     decays = [moment.decay for moment in moments]
     changes = corrections(tensors, training.basis, decays, training.targets, training.K)
+    coefficients = squared_coefficients(training.basis, decays, training.targets, training.K)
     samples = training.weights.size
     rows = {"train": slice(0, samples), "test": slice(samples, None)}
     if inputs.shape[0] == samples:
@@ -94,7 +96,8 @@ def finite_outputs(
         parts_of_covariance=_stack([change.covariances for change in changes]),
         mean_errors=np.stack([change.mean_error for change in changes]) / network.width,
         covariance_errors=np.stack([change.covariance_error for change in changes]) / network.width,
-        estimates=squared_curves(data, how.loss, moments, changes, network.width),
+        estimates=squared_curves(data, how.loss, moments, changes, network.width)
+        | kernel_estimates(tensors, [coefficients], training.Theta, rows["test"], network.width),
         seed=seed,
         notes=data.merged.notes,
     )
