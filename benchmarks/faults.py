@@ -56,6 +56,7 @@ class Case:
         self.thesis = folder / "thesis.tex"
         self.thesis.write_text("years of work")
         self.run = folder / "run"
+        self.begun = time.monotonic()  # once a fault is prepared, which is not dynagram's time
 
     def complete(self):
         run_job(job(), members=MEMBERS, folder=self.run)
@@ -424,9 +425,8 @@ def bomb(case):
         )
         for _ in range(191):
             file.write(block)
-    began = time.monotonic()
-    said = refusal(lambda: load_arrays(path))
-    return f"{said}; in {time.monotonic() - began:.2f} s"
+    case.begun = time.monotonic()
+    return refusal(lambda: load_arrays(path))
 
 
 def many_inputs(_):
@@ -447,7 +447,7 @@ def huge_network(_):
 # processes that are needed on a busy machine, and the run itself, broken and continued.
 FAULTS = {
     forged_paths: 10, stray_record: 10, forged_chunk: 10, linked_folder: 10, read_only: 10,
-    missing_metadata: 10, foreign_code: 30, bomb: 120, many_inputs: 10, huge_network: 30,
+    missing_metadata: 10, foreign_code: 30, bomb: 10, many_inputs: 10, huge_network: 30,
     damaged_files: 120, full_disk: 30, terminated: 60, hung_up: 60, ctrl_c: 60,
     killed_process: 60, torn_result: 180, endless_member: 180,
     poison_on_processes: 180, dead_scheduler: 90,
@@ -471,9 +471,8 @@ def done_to(fault, stated, folder, expected):
     """A row of the table."""
     (folder / fault.__name__).mkdir()
     case = Case(folder / fault.__name__, expected)
-    begun = time.monotonic()
     outcome = fault(case).replace(str(folder), "…")
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - case.begun
     if case.thesis.read_text() != "years of work":
         outcome += "; TOUCHED A FILE OUTSIDE"
     wrong = seconds > stated or re.search(r"\b(NOT|OTHER|WROTE|IMPORTED|TOUCHED)\b", outcome)

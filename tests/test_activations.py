@@ -327,6 +327,25 @@ def test_parity_homogeneity_and_growth_of_callables():
     assert activation(lambda z: z**5).growth == 0.0
 
 
+@jax.custom_jvp
+def _straight_through(z):
+    return jnp.tanh(z)
+
+
+_straight_through.defjvp(
+    lambda z, dz: (jnp.tanh(z[0]), jnp.where(jnp.abs(z[0]) < 1, 1.0, 0.0) * dz[0])
+)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda z: z * jax.lax.stop_gradient(jax.nn.sigmoid(z)), _straight_through]
+)
+def test_derivatives_that_are_not_those_of_the_function_are_refused(function):
+    """V of the first was a third too small, with an error of 1e-12: parts were integrated."""
+    with pytest.raises(InvalidValueError, match="derivatives in JAX are not those of σ"):
+        activation(function)
+
+
 @pytest.mark.parametrize(("place", "width"), [(0.55, 0.035), (-3.21, 0.2), (9.7, 0.004)])
 def test_narrow_features_decide_on_parity_and_homogeneity(place, width):
     def bump(z):

@@ -15,7 +15,7 @@ from dynagram._precision import float64
 from dynagram.activations._core import Activation, Homogeneity, Kink
 from dynagram.activations._kinks import find_kinks, with_kinks_at
 from dynagram.activations._panels import Panels
-from dynagram.activations._resolution import find_panels
+from dynagram.activations._resolution import false_slope, find_panels
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
 _BULK = 8.0  # a standard normal leaves |z| <= 8 with probability 1e-15
@@ -32,8 +32,9 @@ def analyse(
     """Make an `Activation` of a callable, finding kinks, parity, homogeneity and growth.
 
     Raises one line when the callable is not a traceable scalar function, not finite with its
-    first three derivatives, or singular on |z| ≤ 8. What is narrower than about 0.002, or than
-    z/8000 beyond |z| = 20, may be missed. Cost: half a second, most of it compilation.
+    first three derivatives, singular on |z| ≤ 8, or has derivatives that are not its own. What is
+    narrower than about 0.002, or than z/8000 beyond |z| = 20, may be missed. Cost: half a second,
+    most of it compilation.
 
     **Arguments:**
 
@@ -54,6 +55,7 @@ def analyse(
         sigma = replace(bare, kinks=with_kinks_at(sigma, panels.singular))
         panels = find_panels(sigma)
     _require_resolved_bulk(sigma, panels)
+    _require_own_slope(sigma, panels)
     return replace(
         sigma,
         kinks=tuple(kink for kink in sigma.kinks if abs(kink.location) <= panels.reach),
@@ -102,6 +104,16 @@ def _require_resolved_bulk(sigma: Activation, panels: Panels) -> None:
             "activation", sigma.name,
             "σ, σ' or σ'' is singular, or varies too fast for quadrature, near "
             f"z = {panels.obstacle:.6g}; |z| ≤ 8 needed: declare its kinks or rescale its argument",
+        )  # fmt: skip
+
+
+def _require_own_slope(sigma: Activation, panels: Panels) -> None:
+    place = false_slope(sigma, panels)
+    if place is not None:
+        raise InvalidValueError(
+            "activation", sigma.name,
+            f"near z = {place:.3g} its derivatives in JAX are not those of σ; give it without "
+            "stop_gradient and without a derivative of its own (custom_jvp)",
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from dynagram.activations._panels import FEWEST_PLACES, NODES, WEIGHTS, Panels, 
 
 _BULK, _FARTHEST, _RATIO = 20.0, 2.0e5, 1.25
 _PLACES_NEAR, _PLACES_FAR = 1024, 4096  # where interpolation is tried, per panel
+_NEAR, _LEAST_SCALE = 8.0, 1e-4
 _TOLERANCE = 1e-10  # of interpolation: Gauss's rule on the same nodes has the square of it
 _SHORTEST = 1e-9
 _MOST = 2048
@@ -38,9 +39,11 @@ def find_panels(sigma: Activation) -> Panels:
     error, size = _trial(sigma, left, right, places)
     distances, scales = _running_scales(_inner(left, right), size)
     panels = Panels(np.empty(0), _FARTHEST, (), distances, scales)
+    # Near 0 a function may be small beside what it is made of, whose rounding is no feature.
+    least = np.maximum(_LEAST_SCALE * panels.scale(np.array([_NEAR])), 1e-290)
     accepted, singular, reach = np.empty((0, 2)), [], _FARTHEST
     while left.size:
-        scale = np.maximum(panels.scale(0.5 * (left + right)), 1e-290)
+        scale = np.maximum(panels.scale(0.5 * (left + right)), least)
         share = np.where(np.isfinite(size), size, 0.0) / scale
         relative = np.max(np.maximum(error[0] * share, error[1] * share**2), axis=0)
         length, inner = right - left, _inner(left, right)
@@ -144,6 +147,43 @@ def _trial(
                 error[power - 1, :, here] = np.abs(there - known @ matrix.T).max(axis=-1).T
     # Where σ is not finite no error is: the panel is given up for its size.
     return np.where(np.isfinite(error), error, 1.0), np.where(np.isnan(size), np.inf, size)
+
+
+def false_slope(sigma: Activation, panels: Panels) -> float | None:
+    """Where, nearest to 0, σ or σ' does not change by the integral of what JAX calls its slope.
+
+    None for an honest function. One with a `stop_gradient` or a derivative of its own has a slope
+    that gradients follow and Gaussian averages, integrated by parts, do not.
+
+    **Arguments:**
+
+    - `sigma`: an `Activation`.
+    - `panels`: its panels.
+
+    **Returns:** the place, or None.
+    """
+    left, right = panels.edges[:-1], panels.edges[1:]
+    long = (right - left > 1e-3) & (_inner(left, right) < _BULK)
+    left, right = left[long], right[long]
+    values = _values(sigma.function, spread(left, right, NODES))
+    half = 0.5 * (right - left)
+    change = values[:2] - values[:2, :, :1]
+    integral = half[:, None] * (values[1:] @ _integration().T)
+    scale = panels.scale(0.5 * (left + right))
+    allowed = 1e-6 * (scale[:2] + half * scale[1:])
+    wrong = np.any(np.abs(change - integral).max(axis=-1) > allowed, axis=0)
+    middle = 0.5 * (left + right)[wrong]
+    return float(middle[np.argmin(np.abs(middle))]) if middle.size else None
+
+
+@functools.cache
+def _integration() -> np.ndarray:
+    """From values at the nodes to the integrals of the polynomial from the first node to each."""
+    legendre = np.polynomial.legendre
+    degrees = np.arange(NODES.size)
+    projection = (degrees + 0.5)[:, None] * legendre.legvander(NODES, NODES.size - 1).T * WEIGHTS
+    integrals = legendre.legvander(NODES, NODES.size) @ legendre.legint(np.eye(NODES.size))
+    return (integrals - integrals[0]) @ projection
 
 
 @functools.cache

@@ -27,6 +27,7 @@ _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
 _FINEST_UNIFORM = 2.0**-3  # below this length panels are cheaper than a uniform step
+_FINEST_STEP = 2.0**-8  # of the spectrum of a function: a tenth of the finest uniform step
 
 
 def normal_density(t: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
@@ -188,7 +189,9 @@ def uniform_scale(sigma: Activation) -> float | None:
     """`feature_scale` of a smooth function that is not known, or None if it has no single one.
 
     The trapezoid rule of that step has to agree with the rule on the panels of the function,
-    which knows where it varies, on ⟨(σ^(p))²⟩ and ⟨(σ^(p))⁴⟩: two rules that share no node.
+    which knows where it varies, on ⟨(σ^(p))²⟩ and ⟨(σ^(p))⁴⟩: two rules that share no node. And
+    the frequencies of these have to die out towards those that a step takes for others: a fast
+    wave may be summed rightly with one step and wrongly with the next finer one.
     """
     panels = panels_of(sigma)
     assert panels is not None
@@ -197,12 +200,49 @@ def uniform_scale(sigma: Activation) -> float | None:
         return None
     variances = (1.0,) if sigma.growth else tuple(K for K in (1.0, 25.0, 100.0) if reach**2 >= K)
     expected = np.concatenate([_panel_probe(sigma, K) for K in variances])
+    frequency, share = _spectrum(sigma, variances)
     scale = 1.0
     while scale >= _FINEST_UNIFORM:
-        if _agree(expected, _probe(sigma, scale, variances, (2, 4))):
+        if _dies_out(frequency, share, scale) and _agree(
+            expected, _probe(sigma, scale, variances, (2, 4))
+        ):
             return scale
         scale /= 2
     return None
+
+
+def _spectrum(sigma: Activation, variances: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies ω and the largest |⟨f e^{iω'z}⟩_K|/⟨|f|⟩_K at any ω' ≥ ω, f = (σ^(p))², (σ^(p))⁴.
+
+    A trapezoid rule of step h in z is wrong by the sum of these over ω = 2πk/h, k = ±1, ±2, …
+    """
+    frequency, share = np.arange(0.0, math.pi / _FINEST_STEP, 0.25), np.zeros(1)
+    for variance in variances:
+        root = math.sqrt(variance)
+        half = math.ceil((REACH + 4 * sigma.growth * root) * root / _FINEST_STEP)
+        z = _FINEST_STEP * np.arange(-half, half)
+        values = [sigma.values(z, p) for p in range(3)]
+        at = 2.0 * math.pi * np.arange(half + 1) / (2 * half * _FINEST_STEP)
+        for value in values:
+            for power in (2, 4):
+                f = normal_density(z / root) * value**power
+                size = np.abs(np.fft.rfft(f)) / (np.abs(f).sum() + 1e-290)
+                beyond = np.maximum.accumulate(size[::-1])[::-1]
+                share = np.maximum(share, np.interp(frequency, at, beyond))
+    return frequency, share
+
+
+def _dies_out(frequency: np.ndarray, share: np.ndarray, scale: float) -> bool:
+    """Whether steps up to 0.3 `scale` are exact, and coarser ones as wrong as they look.
+
+    Two rules of one step, shifted by half of it, differ by odd multiples k of 2π/h and are wrong
+    alike by even ones, which must not be more than e^{−60 (0.3 scale)/h}: what `grid_nodes` allows.
+    """
+    finest = 2.0 * math.pi / (0.3 * scale)
+    coarser = np.linspace(0.19, 1.0, 100)  # of the frequency of a step: as far as grids go
+    hidden = np.interp(2.0 * coarser * finest, frequency, share)
+    exact = np.interp(finest, frequency, share) <= 1e-12
+    return bool(exact and np.all(hidden <= 1e3 * np.exp(-60.0 * coarser) + 1e-12))
 
 
 def _agree(one: np.ndarray, other: np.ndarray) -> bool:
