@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from dynagram import predict
 from dynagram.activations import activation
-from dynagram.gaussian._scalar import moment
+from dynagram.gaussian import moment
 from dynagram.networks import MLP
-from dynagram.theory._predict import predict
 from dynagram.theory.criticality import (
     critical_initialisation,
     fixed_points,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from dynagram import predict
 from dynagram.data import Data
-from dynagram.gaussian._two_point import two_point_matrix
+from dynagram.gaussian import two_point_matrix
 from dynagram.networks import MLP
-from dynagram.theory._kernels import frozen_kernels
-from dynagram.theory._predict import predict
+from dynagram.theory import frozen_kernels
 from dynagram.theory.criticality import robustness_laws, small_separation_ntk
 from dynagram.theory.training import newton_step, newton_tensor
 

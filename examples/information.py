@@ -1,7 +1,7 @@
 """What neurons and inputs know of each other, and how deep a network of a given width may be."""
 
 from dynagram.networks import MLP
-from dynagram.theory._kernels import frozen_kernels
+from dynagram.theory import frozen_kernels
 from dynagram.theory.information import (
     ScaleMixture,
     gaussian_information,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dynagram.activations import activation
-from dynagram.gaussian._scalar import moment
+from dynagram.gaussian import moment
 
 ROUNDING = 1e-14  # below this the last bits differ, and differ from machine to machine
 

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from dynagram.ensembles.initial._blocks import measure_signal, tune_blocks
+from dynagram.ensembles.initial import measure_signal, tune_blocks
 from dynagram.networks import BlockChain
 
 N, BLOCKS = 32, 8

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dynagram import MLP, compare, predict, simulate
-from dynagram.theory._next_order import next_order
+from dynagram.theory import next_order
 
 network = MLP.critical([3, 60, 60, 60, 60, 1], "tanh")
 x = np.array([[1.0, 1.0, 1.0], [0.0, 1.5, -1.0]])  # nearly orthogonal: hard for the first order

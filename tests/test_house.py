@@ -19,6 +19,7 @@ import pytest
 import dynagram
 
 SOURCE = Path(dynagram.__file__).parent
+ROOT = Path(__file__).parents[1]
 
 
 def module_name(path):
@@ -269,3 +270,106 @@ def test_missing_sections_are_seen():
 
     assert missing_sections(stated) == []
     assert missing_sections(silent) == ["**Arguments:**", "x", "**Returns:**"]
+
+
+# --- every public name is in the documents, and needed ----------------------------------------
+
+_DIRECTIVE = re.compile(r"^::: (\S+)\n((?: {4}.*\n?)*)", re.M)
+
+
+def reference():
+    """What the reference pages show: a module or a name → its members, None for all of them."""
+    shown = {}
+    for page in sorted((ROOT / "docs/reference").glob("*.md")):
+        for target, options in _DIRECTIVE.findall(page.read_text(encoding="utf-8")):
+            members = re.search(r"members:( \[.*\]|(?:\n +- \w+)+)", options)
+            names = None if members is None else set(re.findall(r"\w+", members[1]))
+            known = shown.get(target, set())
+            shown[target] = None if names is None or known is None else known | names
+    return shown
+
+
+REFERENCE = reference()
+
+
+def homes(package, name):
+    """A façade and the modules it takes a name from, through other façades to its own."""
+    yield package
+    for node in ast.walk(ast.parse(MODULES[package].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
+            if node.module in MODULES:
+                yield from homes(node.module, name)
+            return
+
+
+@pytest.mark.parametrize(("package", "name"), PUBLIC)
+def test_public_name_is_in_the_reference(package, name):
+    places = [place for place in homes(package, name) if place in REFERENCE]
+    shown = any(REFERENCE[place] is None or name in REFERENCE[place] for place in places)
+    assert shown, f"no page of docs/reference shows {package}.{name}"
+
+
+def test_reference_pages_show_what_exists():
+    for target, members in REFERENCE.items():
+        module = importlib.import_module(target if target in MODULES else target.rpartition(".")[0])
+        missing = [name for name in members or () if not hasattr(module, name)]
+        assert missing == [], f"{target} has no {missing}"
+
+
+def words_of_code():
+    """Every word of the code that users are shown: documents, examples, experiments, doctests."""
+    words = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = _DIRECTIVE.sub("", page.read_text(encoding="utf-8"))
+        for code in re.findall(r"```.*?```|`[^`\n]+`", text, re.S):
+            words |= set(re.findall(r"\w+", code))
+    for notebook in (ROOT / "docs").rglob("*.ipynb"):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            words |= set(re.findall(r"\w+", "".join(cell["source"])))
+    for folder in ("examples", "experiments", "benchmarks"):
+        for script in (ROOT / folder).rglob("*.py"):
+            words |= set(re.findall(r"\w+", script.read_text(encoding="utf-8")))
+    for path in MODULES.values():
+        for line in re.findall(r"^ *(?:>>>|\.\.\.) (.*)", path.read_text(encoding="utf-8"), re.M):
+            words |= set(re.findall(r"\w+", line))
+    return words
+
+
+# Building blocks of pages, which only our own pages are built of so far.
+UNSHOWN = {"dynagram.report", "dynagram.report.story", "dynagram.advice"}
+
+
+def test_no_name_is_public_that_nothing_shows():
+    """Private by default: a record that a function returns is explained there and not exported."""
+    words = words_of_code()
+    unshown = [(p, n) for p, n in PUBLIC if n not in words and p not in UNSHOWN]
+    assert unshown == [], "show it in a document, an example or a doctest, or make it private"
+
+
+def glossary():
+    """(package, name) of the table of names at the end of the glossary."""
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    package = ""
+    for row in text.partition("## Names in the package")[2].splitlines()[4:]:
+        module, names = row.split("|")[1:3]
+        package = module.strip(" `") or package
+        for name in re.findall(r"`(\w+)`", names):
+            yield "dynagram" if package == "dynagram" else f"dynagram.{package}", name
+
+
+def test_the_glossary_names_what_exists():
+    names = set(glossary())
+    assert len(names) > 200
+    assert {(p, n) for p, n in names if not hasattr(importlib.import_module(p), n)} == set()
+
+
+def test_documents_and_examples_import_nothing_private():
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb"), ROOT / "README.md"]
+    private = {
+        str(path.relative_to(ROOT)): match
+        for path in (*pages, *(ROOT / "examples").glob("*.py"))
+        for match in re.findall(
+            r"(?:from|import) dynagram[\w.]*\._\w*", path.read_text(encoding="utf-8")
+        )
+    }
+    assert private == {}

@@ -13,7 +13,8 @@ from dynagram.cli import app
 from dynagram.config import read_config
 from dynagram.ensembles import resume_run
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Chain, network_from_toml
+from dynagram.networks import Chain
+from dynagram.networks._network import network_from_toml
 from dynagram.networks.blocks import Activate, Dense
 from dynagram.results import load
 

@@ -31,8 +31,9 @@ from typing import Any
 from dynagram.data import Data, digits, load_array, local_images
 from dynagram.data._files import read_bytes
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Chain, Network, load_network, network_from_toml
+from dynagram.networks import MLP, Chain, Network, load_network
 from dynagram.networks._checks import checked_choice, checked_integer
+from dynagram.networks._network import network_from_toml
 from dynagram.training import Posterior, Training
 
 _TABLES = ("network", "data", "training", "posterior")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dynagram import Data, GradientDescent, Training, predict, predict_outputs, simulate
-from dynagram.networks import network_from_toml
+from dynagram.networks._network import network_from_toml
 from dynagram.theory.chain import chain_kernels
 
 GOLDEN = Path(__file__).parents[1] / "golden"

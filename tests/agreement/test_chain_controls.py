@@ -15,8 +15,10 @@ import pytest
 
 from dynagram import MLP, predict
 from dynagram.activations import activation
-from dynagram.networks import Chain, network_from_toml
-from dynagram.networks.blocks import Activate, Attention, Dense, LayerNorm, Residual, Shape
+from dynagram.networks import Chain
+from dynagram.networks._network import network_from_toml
+from dynagram.networks.blocks import Activate, Attention, Dense, LayerNorm, Residual
+from dynagram.networks.blocks._block import Shape
 from dynagram.theory.chain import _attention, _elementwise, _linear, _norms, _run
 from dynagram.theory.chain._fields import keys_of
 from dynagram.theory.chain._linear import input_register

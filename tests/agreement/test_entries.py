@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, compare, predict, simulate
-from dynagram.results._comparison import family_limit
+from dynagram.results._agreement import family_limit
 from dynagram.results._next_order import left_out
 from dynagram.theory._next_order import next_order
 

@@ -10,7 +10,7 @@ from dynagram import MLP, Data, compare, measure, predict, simulate
 from dynagram.errors import InvalidTypeError
 from dynagram.networks import Model
 from dynagram.observables._likely_activation import likely_activation
-from dynagram.results._comparison import family_limit
+from dynagram.results._agreement import family_limit
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_a_failure_of_ours_is_not_swallowed(run, monkeypatch):
     def broken(_):
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("dynagram.cli._critical_answer.critical_points", broken)
+    monkeypatch.setattr("dynagram.theory._initialisation.critical_points", broken)
     assert isinstance(run("critical", "relu").exception, ZeroDivisionError)
 
 

@@ -13,8 +13,9 @@ import zarr
 from dynagram.ensembles import open_run, resume_run, simulate
 from dynagram.ensembles._jobs import pack
 from dynagram.ensembles.engine import read_job, resume_job, run_job
-from dynagram.ensembles.store import DamagedChunkError, RunError, RunStore
+from dynagram.ensembles.store import DamagedChunkError, RunError
 from dynagram.ensembles.store._durable import Lock
+from dynagram.ensembles.store._store import RunStore
 from dynagram.errors import DynagramError, InvalidValueError, RunWarning
 from dynagram.networks import MLP
 from dynagram.results import _files as files_module

@@ -17,8 +17,9 @@ from dynagram.config import read_config
 from dynagram.data import load_array, load_arrays, load_data
 from dynagram.ensembles.engine import read_job, resume_job, run_job
 from dynagram.errors import DynagramError
-from dynagram.networks import Chain, load_weights, network_from_toml
+from dynagram.networks import Chain, load_weights
 from dynagram.networks._huggingface import load_config
+from dynagram.networks._network import network_from_toml
 from dynagram.networks.blocks import Activate, Dense
 from dynagram.results import Tensors, load
 from oracles.walks import DRIFT, Walks

@@ -15,8 +15,8 @@ from dynagram.observables.tangents import (
     function_ddntk,
     function_dntk,
     ntk,
-    output_pairs,
 )
+from dynagram.observables.tangents._ddntk import output_pairs
 
 RATES = {"lambda_b": [0.5, 1.2, 0.3, 0.8], "lambda_W": [1.3, 0.6, 0.9, 1.1]}
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, both_sides
+from dynagram.activations import Activation
+from dynagram.activations._core import both_sides
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._nodes import NodeSet, grid_nodes, sobol_nodes, square_root
 from dynagram.gaussian._quadrature import (

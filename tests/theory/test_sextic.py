@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dynagram.errors import InvalidValueError
-from dynagram.theory.statistics import MetricCumulants, sextic_coupling
+from dynagram.theory.statistics import sextic_coupling
+from dynagram.theory.statistics._correlators import MetricCumulants
 
 G = np.array([[1.0, 0.3], [0.3, 0.8]])
 A = np.array([[0.5, 0.2], [0.2, -0.3]])

@@ -7,16 +7,9 @@ which finds its kinks, parity, homogeneity and growth numerically.
 
 from dynagram.activations import _catalogue as _catalogue
 from dynagram.activations._analysis import analyse as analyse
-from dynagram.activations._core import MAX_ORDER as MAX_ORDER
 from dynagram.activations._core import Activation as Activation
 from dynagram.activations._core import Homogeneity as Homogeneity
 from dynagram.activations._core import Kink as Kink
-from dynagram.activations._core import ScalarFunction as ScalarFunction
-from dynagram.activations._core import both_sides as both_sides
-from dynagram.activations._core import padded_size as padded_size
-from dynagram.activations._core import product_activation as product_activation
-from dynagram.activations._panels import Panels as Panels
 from dynagram.activations._registry import activation as activation
 from dynagram.activations._registry import register as register
 from dynagram.activations._registry import registered as registered
-from dynagram.activations._resolution import panels_of as panels_of

@@ -151,7 +151,8 @@ def _setup(
 
 def _described(arch: str) -> tuple[str, int, int, int] | None:
     """Activation, width, depth and outputs of the file of an MLP; None for anything else."""
-    from dynagram.networks import ARCHITECTURES, MLP, load_network
+    from dynagram.networks import MLP, load_network
+    from dynagram.networks._architectures import ARCHITECTURES
     from dynagram.networks._files import is_config
 
     if arch in ARCHITECTURES or not Path(arch).is_file() or is_config(arch, "--arch"):

@@ -31,23 +31,23 @@ def show_architecture(
 
     network = load_architecture(arch, positions=tokens, width=width, depth=depth)
     plain = load_architecture(arch, positions=tokens, width=width, depth=depth, scaled=False)
-    found = examine(network, plain=plain, bands=bands)
+    examination = examine(network, plain=plain, bands=bands)
     if plot is not None:
         from dynagram.report import birth_chart, save
 
-        tell(f"wrote {save(birth_chart(found), plot, title='A network at birth')}")
+        tell(f"wrote {save(birth_chart(examination), plot, title='A network at birth')}")
     if as_json:
-        print_json(found.to_dict())
+        print_json(examination.to_dict())
     else:
-        print_examination(found)
+        print_examination(examination)
 
 
-def print_examination(found: Examination) -> None:
+def print_examination(examination: Examination) -> None:
     """The network, its blocks, the scalings and what stands out."""
     from dataclasses import replace
 
-    out, grid = console(), found.birth.summary()
-    out.print(str(found.network), markup=False)
+    out, grid = console(), examination.birth.summary()
+    out.print(str(examination.network), markup=False)
     rows = grid.rows
     if len(rows) > _LONGEST:
         gap = ("", f"… {len(rows) - _LONGEST} more …", *[""] * (len(grid.headings) - 2))
@@ -56,9 +56,9 @@ def print_examination(found: Examination) -> None:
         out.print(piece.rich())
         out.print()
     out.print(" ".join(grid.notes), markup=False)
-    if found.scalings:
+    if examination.scalings:
         out.print()
-        for piece in found.summary().fitted(out.width):
+        for piece in examination.summary().fitted(out.width):
             out.print(piece.rich())
             out.print()
-    print_list(out, found.notes)
+    print_list(out, examination.notes)

@@ -14,7 +14,7 @@ from dynagram.errors import InvalidValueError
 if TYPE_CHECKING:
     from dynagram.data import Data
     from dynagram.networks import MLP, Chain
-    from dynagram.theory.bayes import Hypotheses
+    from dynagram.theory.bayes._hypotheses import Hypotheses
     from dynagram.training import Posterior
 else:
     # imported when the command runs, so that --help stays quick
@@ -45,7 +45,9 @@ def bayes(
     from dynagram.theory.bayes import compare_hypotheses, log_predictive_density
 
     networks, data, posterior = _read(configs)
-    found = compare_hypotheses(networks, data, posterior, order=order, accuracy=accuracy, seed=seed)
+    hypotheses = compare_hypotheses(
+        networks, data, posterior, order=order, accuracy=accuracy, seed=seed
+    )
     scores = [
         None
         if data.test_y is None
@@ -58,9 +60,9 @@ def bayes(
         else _shifts(network, data, posterior, accuracy, seed)
         for network in networks
     ]
-    rows = _rows([str(path) for path in configs], found, scores, shifts)
+    rows = _rows([str(path) for path in configs], hypotheses, scores, shifts)
     if as_json:
-        order_label, noise = found.evidences[0].order, posterior.noise
+        order_label, noise = hypotheses.evidences[0].order, posterior.noise
         print_json({"order": order_label, "noise": noise, "networks": rows})
     else:
         _print(data, posterior, rows, order)
@@ -103,13 +105,13 @@ def _shifts(
     from dynagram.theory.bayes import representation_shift
 
     shift = representation_shift(network, data, posterior, accuracy=accuracy, seed=seed)
-    own = np.diagonal(shift.activation_shift, axis1=1, axis2=2)[:, : data.x.shape[0]]
-    return [float(layer[np.argmax(np.abs(layer))]) for layer in own]
+    diagonals = np.diagonal(shift.activation_shift, axis1=1, axis2=2)[:, : data.x.shape[0]]
+    return [float(layer[np.argmax(np.abs(layer))]) for layer in diagonals]
 
 
 def _rows(
     names: list[str],
-    found: Hypotheses,
+    hypotheses: Hypotheses,
     scores: list[float | None],
     shifts: list[list[float] | None],
 ) -> list[dict[str, Any]]:
@@ -125,8 +127,8 @@ def _rows(
             "representation_shift": shift,
         }
         for name, network, evidence, factor, probability, score, shift in zip(
-            names, found.networks, found.evidences, found.log_bayes_factors, found.probabilities,
-            scores, shifts, strict=True,
+            names, hypotheses.networks, hypotheses.evidences, hypotheses.log_bayes_factors,
+            hypotheses.probabilities, scores, shifts, strict=True,
         )
     ]  # fmt: skip
 

@@ -142,7 +142,8 @@ def _fitting(model: Any, inputs: Any) -> Any:
 
 def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check:
     from dynagram.live import check as check_model
-    from dynagram.networks import ARCHITECTURES, load_architecture
+    from dynagram.networks import load_architecture
+    from dynagram.networks._architectures import ARCHITECTURES
     from dynagram.theory.chain._examination import typical_inputs
 
     if not Path(path).exists() and path not in ARCHITECTURES:

@@ -18,7 +18,7 @@ def cite(
 ) -> None:
     """Print the references behind a result, as BibTeX."""
     from dynagram.cli._output import print_json
-    from dynagram.results import citations
+    from dynagram.results._citations import citations
 
     entries = citations(about)
     if as_json:

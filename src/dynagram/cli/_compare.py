@@ -13,7 +13,7 @@ from dynagram.cli._output import console, print_json, print_list
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.results._comparison import Agreement
+    from dynagram.results._agreement import Agreement
 else:
     Agreement = object  # imported when the command runs, so that --help stays quick
 

@@ -19,7 +19,8 @@ from dynagram.cli._output import (
 from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from dynagram.theory.saddle import EscapeTimes, SymmetricNetwork
+    from dynagram.theory.saddle import SymmetricNetwork
+    from dynagram.theory.saddle._escape import EscapeTimes
 else:
     EscapeTimes = SymmetricNetwork = object  # imported when the command runs
 
@@ -54,11 +55,11 @@ def escape(
         raise InvalidValueError("--lr", lr, "needed with --clock steps, and only there")
     network = _network(activation, depth, width, scale, bottleneck, rest, beta)
     with working("following the reduced flow"):
-        found = escape_times(network, threshold, make_clock(clock, width=width, learning_rate=lr))
+        times = escape_times(network, threshold, make_clock(clock, width=width, learning_rate=lr))
     if as_json:
-        print_json(_as_json(network, found))
+        print_json(_as_json(network, times))
     else:
-        _print(network, found)
+        _print(network, times)
 
 
 def _network(
@@ -85,41 +86,41 @@ def _network(
     return SymmetricNetwork(activation, scales, width, beta)
 
 
-def _as_json(network: SymmetricNetwork, found: EscapeTimes) -> dict[str, Any]:
-    kind = found.activation_class
+def _as_json(network: SymmetricNetwork, times: EscapeTimes) -> dict[str, Any]:
+    kind = times.activation_class
     return {
         "activation": network.activation.name,
         "class": kind.name,
         "alpha": kind.alpha,
         "h": kind.h,
         "scales": network.scales,
-        "threshold": found.threshold,
-        "clock": found.clock.name,
-        "K": found.K,
-        "leading": found.leading,
-        "next_to_leading": found.next_to_leading,
-        "ode": found.ode,
-        "notes": found.notes,
+        "threshold": times.threshold,
+        "clock": times.clock.name,
+        "K": times.K,
+        "leading": times.leading,
+        "next_to_leading": times.next_to_leading,
+        "ode": times.ode,
+        "notes": times.notes,
     }
 
 
-def _print(network: SymmetricNetwork, found: EscapeTimes) -> None:
+def _print(network: SymmetricNetwork, times: EscapeTimes) -> None:
     out = console()
-    kind = found.activation_class
+    kind = times.activation_class
     scales = ", ".join(f"{X:g}" for X in network.scales)
     out.print(
         f"{network.activation.name}, class {kind.name}, depth {network.depth}, width "
         f"{network.width}, scales {scales}"
     )
-    out.print(f"X_1 reaches {found.threshold:g} at, in {found.clock.words}:")
+    out.print(f"X_1 reaches {times.threshold:g} at, in {times.clock.words}:")
     table = narrow_table("law", "time", "against the ODE")
     for column in table.columns[1:]:
         column.justify = "right"
-    rows = {"leading": found.leading, "next to leading": found.next_to_leading}
+    rows = {"leading": times.leading, "next to leading": times.next_to_leading}
     for name, time in rows.items():
-        ratio = time / found.ode - 1.0
+        ratio = time / times.ode - 1.0
         table.add_row(name, short(time, 7), "–" if ratio != ratio else f"{100 * ratio:+.2f} %")
-    table.add_row("reduced ODE", short(found.ode, 7), "exact")
+    table.add_row("reduced ODE", short(times.ode, 7), "exact")
     out.print(table)
-    out.print(f"K = {short(found.K, 7)} on this clock: dX/dt = K × the other layers' scales.")
-    print_list(out, found.notes)
+    out.print(f"K = {short(times.K, 7)} on this clock: dX/dt = K × the other layers' scales.")
+    print_list(out, times.notes)

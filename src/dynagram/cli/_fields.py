@@ -15,7 +15,7 @@ from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.data import Data
-    from dynagram.observables.fields import Sharing
+    from dynagram.observables.fields._sharing import Sharing
 else:
     Data = Sharing = object  # imported when the command runs, so that --help stays quick
 

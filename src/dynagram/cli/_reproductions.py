@@ -40,20 +40,20 @@ def run_all(
     answers: dict[str, Mapping[str, Any] | None] = {}
     for number, name in enumerate(names, start=1):
         place = folder / name
-        kept = _kept(place / _FILE, seed)
+        answer = _kept(place / _FILE, seed)
         in_time = minutes is None or time.monotonic() - began < 60.0 * minutes
-        if kept is None and in_time and (only is None or name in only):
+        if answer is None and in_time and (only is None or name in only):
             tell(f"{number} of {len(names)}: {name}")
             start = time.process_time()
             place.mkdir(parents=True, exist_ok=True)
             try:
-                kept = dict(run(name, place))
-                kept["core_minutes"] = (time.process_time() - start) / 60.0
+                answer = dict(run(name, place))
+                answer["core_minutes"] = (time.process_time() - start) / 60.0
             except DynagramError as error:  # the others are run all the same
                 tell(f"{name} could not be run: {error}")
             else:
-                _write(place / _FILE, kept)
-        answers[name] = kept
+                _write(place / _FILE, answer)
+        answers[name] = answer
     return answers
 
 

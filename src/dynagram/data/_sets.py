@@ -70,21 +70,21 @@ class Dataset:
         >>> data.subset(classes=[1, 3], limit=3).labels.tolist()
         [1, 3, 1]
         """
-        kept = np.arange(len(self.labels))
+        rows = np.arange(len(self.labels))
         if classes is not None:
             unknown = sorted(set(classes) - set(self.classes.tolist()))
             if unknown:
                 raise InvalidValueError(
                     "classes", unknown, f"{self.name} has {self.classes.tolist()}"
                 )
-            kept = kept[np.isin(self.labels, list(classes))]
+            rows = rows[np.isin(self.labels, list(classes))]
         if seed is not None:
-            kept = np.random.default_rng(seed).permutation(kept)
+            rows = np.random.default_rng(seed).permutation(rows)
         if limit is not None:
-            if not 1 <= limit <= len(kept):
-                raise InvalidValueError("limit", limit, f"1 to {len(kept)} samples are there")
-            kept = kept[:limit]
-        return Dataset(self.name, self.x[kept], self.labels[kept])
+            if not 1 <= limit <= len(rows):
+                raise InvalidValueError("limit", limit, f"1 to {len(rows)} samples are there")
+            rows = rows[:limit]
+        return Dataset(self.name, self.x[rows], self.labels[rows])
 
     def split(
         self, train: int, test: int, *, classes: Sequence[int] | None = None, seed: int = 0

@@ -23,7 +23,8 @@ from jaxtyping import Float
 from dynagram._arrays import Array, array_namespace
 from dynagram._pairs import pair_indices
 from dynagram._precision import float64
-from dynagram.activations import Activation, product_activation
+from dynagram.activations import Activation
+from dynagram.activations._core import product_activation
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._families import PairFamily, TwoPoint
 from dynagram.gaussian._nodes import CHUNK, REPLICAS, NodeSet, grid_nodes, sobol_nodes

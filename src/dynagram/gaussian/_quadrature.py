@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, panels_of
+from dynagram.activations import Activation
+from dynagram.activations._resolution import panels_of
 from dynagram.errors import AccuracyError, InvalidValueError
 
 # Beyond 12.5 standard deviations e^{-t²/4}, which bounds h_k(t)φ(t) for every k, is below 1e-17.

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, both_sides
+from dynagram.activations import Activation
+from dynagram.activations._core import both_sides
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._quadrature import (
     SMALLEST_VARIANCE,

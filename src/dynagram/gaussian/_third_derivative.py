@@ -18,7 +18,8 @@ from jaxtyping import Float
 from dynagram._arrays import Array
 from dynagram._pairs import pair_indices, pair_numbers
 from dynagram._precision import float64
-from dynagram.activations import Activation, product_activation
+from dynagram.activations import Activation
+from dynagram.activations._core import product_activation
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._nodes import CHUNK, sobol_nodes
 from dynagram.gaussian._replicas import ReplicaMean

@@ -16,7 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.activations import Activation, both_sides, padded_size, panels_of
+from dynagram.activations import Activation
+from dynagram.activations._core import both_sides, padded_size
+from dynagram.activations._resolution import panels_of
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._closed_forms import closed_form
 from dynagram.gaussian._hermite import hermite_table, mehler_sum

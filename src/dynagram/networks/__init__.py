@@ -1,7 +1,6 @@
 """Network specifications: the MLP, with or without skips; what they accept, how they are drawn."""
 
 from dynagram.data._data import check_inputs as check_inputs
-from dynagram.networks._architectures import ARCHITECTURES as ARCHITECTURES
 from dynagram.networks._architectures import load_architecture as load_architecture
 from dynagram.networks._block_chain import BlockChain as BlockChain
 from dynagram.networks._chain import Chain as Chain
@@ -15,14 +14,12 @@ from dynagram.networks._checks import checked_widths as checked_widths
 from dynagram.networks._checks import per_layer as per_layer
 from dynagram.networks._files import load_network as load_network
 from dynagram.networks._huggingface import load_config as load_config
+from dynagram.networks._layers import Architecture as Architecture
+from dynagram.networks._layers import Layer as Layer
+from dynagram.networks._layers import Params as Params
 from dynagram.networks._mlp import MLP as MLP
-from dynagram.networks._mlp import Architecture as Architecture
-from dynagram.networks._mlp import Layer as Layer
-from dynagram.networks._mlp import Params as Params
 from dynagram.networks._model import Model as Model
 from dynagram.networks._network import Network as Network
-from dynagram.networks._network import Structure as Structure
-from dynagram.networks._network import network_from_toml as network_from_toml
 from dynagram.networks._parametrisations import NTKParametrisation as NTKParametrisation
 from dynagram.networks._parametrisations import StandardParametrisation as StandardParametrisation
 from dynagram.networks._parametrisations import from_ntk as from_ntk
@@ -37,7 +34,6 @@ from dynagram.networks._residual_form import as_residual_mlp as as_residual_mlp
 from dynagram.networks._weights import load_weights as load_weights
 
 __all__ = [
-    "ARCHITECTURES",
     "MLP",
     "Architecture",
     "BlockChain",
@@ -47,7 +43,6 @@ __all__ = [
     "NTKParametrisation",
     "Network",
     "StandardParametrisation",
-    "Structure",
     "as_residual_mlp",
     "from_ntk",
     "from_standard",
@@ -57,7 +52,6 @@ __all__ = [
     "load_weights",
     "maximal_update",
     "mean_squared_error_factor",
-    "network_from_toml",
     "to_ntk",
     "to_standard",
 ]

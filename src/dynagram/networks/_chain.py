@@ -131,11 +131,14 @@ class Chain:
         >>> net.depth, net.init(seed=0)(jnp.zeros((3, 5))).shape
         (10, (3, 11))
         """
-        own = {name: options.pop(name) for name in list(options) if name in _EMBEDDING_OPTIONS}
+        embedding = {
+            name: options.pop(name) for name in list(options) if name in _EMBEDDING_OPTIONS
+        }
         blocks = transformer_blocks(
             width=width, depth=depth, heads=heads, outputs=outputs, vocabulary=vocabulary,
             hidden=hidden, activation=activation, gated=gated, norm=norm, place=place,
-            causal=causal, readout=readout, strength=strength, embedding=own, attention=options,
+            causal=causal, readout=readout, strength=strength, embedding=embedding,
+            attention=options,
             hidden_C=hidden_C, readout_C=readout_C,
         )  # fmt: skip
         return cls(blocks, (positions, inputs if vocabulary is None else 1))

@@ -19,7 +19,7 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.networks._checks import ActivationLike, PerLayer
-    from dynagram.networks._mlp import Architecture, Params
+    from dynagram.networks._layers import Architecture, Params
 
     Matrices = Sequence[np.ndarray | Array]
     Biases = Sequence[np.ndarray | Array | None] | None
@@ -89,7 +89,7 @@ class Model(eqx.Module):
         >>> model(np.array([[1.0, 1.0]])).tolist()
         [[6.0]]
         """
-        from dynagram.networks._mlp import Architecture, Layer
+        from dynagram.networks._layers import Architecture, Layer
 
         listed = enumerate(_listed("weights", weights))
         matrices = [as_reals(f"weights[{index}]", W, 2) for index, W in listed]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dynagram.observables._collapse import Collapse as Collapse
     from dynagram.observables._collapse import CollapseTracker as CollapseTracker
     from dynagram.observables._collapse import collapse as collapse
-    from dynagram.observables._imbalance import StepTerms as StepTerms
     from dynagram.observables._imbalance import homogeneity_deficit as homogeneity_deficit
     from dynagram.observables._imbalance import imbalance as imbalance
     from dynagram.observables._imbalance import imbalance_drift as imbalance_drift
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
     from dynagram.observables._signal import LayerSignals as LayerSignals
     from dynagram.observables._signal import SmallSignal as SmallSignal
     from dynagram.observables._signal import bottleneck_layers as bottleneck_layers
-    from dynagram.observables._signal import layer_scales as layer_scales
     from dynagram.observables._signal import layer_signals as layer_signals
-    from dynagram.observables._signal import mean_slopes as mean_slopes
     from dynagram.observables._signal import small_signal as small_signal
 
 _HOMES = {
@@ -46,7 +43,6 @@ _HOMES = {
     "Measurement": "_measurement",
     "Null": "_nulls",
     "SmallSignal": "_signal",
-    "StepTerms": "_imbalance",
     "bottleneck_layers": "_signal",
     "collapse": "_collapse",
     "find_plateaus": "_plateaus",
@@ -57,9 +53,7 @@ _HOMES = {
     "imbalance_matrix": "_imbalance",
     "imbalance_matrix_drift": "_imbalance",
     "imbalance_step": "_imbalance",
-    "layer_scales": "_signal",
     "layer_signals": "_signal",
-    "mean_slopes": "_signal",
     "measure": "_measure",
     "small_signal": "_signal",
 }

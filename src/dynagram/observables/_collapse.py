@@ -62,8 +62,8 @@ class CollapseTracker:
     >>> labels = np.arange(300) % 3
     >>> tracker = CollapseTracker(3, 5)
     >>> tracker.add(np.eye(5)[labels] + 0.01 * rng.normal(size=(300, 5)), labels)
-    >>> found = tracker.measures()
-    >>> bool(found.within < 1e-3 < found.within_null.mean), bool(found.angles < 0.01)
+    >>> measures = tracker.measures()
+    >>> bool(measures.within < 1e-3 < measures.within_null.mean), bool(measures.angles < 0.01)
     (True, True)
     """
 
@@ -102,20 +102,20 @@ class CollapseTracker:
             raise InvalidValueError("labels", missing, "these classes have no sample")
         if W is not None and W.shape != self._means.shape:
             raise InvalidValueError("shape of W", W.shape, f"expected {self._means.shape}")
-        found = self._values(self._means, self._within, W)
+        values = self._values(self._means, self._within, W)
         total = self._within + _scatter(self._means, self._counts)
         nulls = []
         for means, counts in self._shuffled_means():
             nulls.append(self._values(means, total - _scatter(means, counts), W))
         within, norms, angles, duality = (_null(column) for column in zip(*nulls, strict=True))
         return Collapse(
-            within=found[0],
+            within=values[0],
             within_null=within,
-            norms=found[1],
+            norms=values[1],
             norms_null=norms,
-            angles=found[2],
+            angles=values[2],
             angles_null=angles,
-            duality=found[3] if W is not None else None,
+            duality=values[3] if W is not None else None,
             duality_null=duality if W is not None else None,
         )
 
@@ -125,9 +125,9 @@ class CollapseTracker:
         """NC4: the fraction of rows where the nearest class mean is not the network's `decisions`,
         and the same with the means of shuffled labels."""
         h, decisions = self._checked(h, decisions)
-        found = float(np.mean(_nearest(h, self._means) != decisions))
+        fraction = float(np.mean(_nearest(h, self._means) != decisions))
         shuffled = [np.mean(_nearest(h, means) != decisions) for means, _ in self._shuffled_means()]
-        return found, _null(shuffled)
+        return fraction, _null(shuffled)
 
     def _shuffled_means(self) -> list[tuple[np.ndarray, np.ndarray]]:
         pairs = zip(self._shuffled_sums, self._shuffled_counts, strict=True)
@@ -149,12 +149,12 @@ class CollapseTracker:
         centred = means - means.mean(axis=0)
         # Σ_B⁺ by the SVD of the centred means, whose rank is C − 1 at most.
         _, s, Vt = np.linalg.svd(centred / np.sqrt(classes), full_matrices=False)
-        kept = s > 1e-10 * s[0] if s[0] > 0 else np.zeros(s.size, dtype=bool)
-        if not np.any(kept):
+        resolved = s > 1e-10 * s[0] if s[0] > 0 else np.zeros(s.size, dtype=bool)
+        if not np.any(resolved):
             raise InvalidValueError("features", "equal class means", "collapse has no meaning here")
-        kept[classes - 1 :] = False
-        projected = Vt[kept] @ within @ Vt[kept].T / self._counts.sum()
-        first = float(np.sum(np.diag(projected) / s[kept] ** 2)) / classes
+        resolved[classes - 1 :] = False
+        projected = Vt[resolved] @ within @ Vt[resolved].T / self._counts.sum()
+        first = float(np.sum(np.diag(projected) / s[resolved] ** 2)) / classes
         lengths = np.linalg.norm(centred, axis=1)
         norms = float(np.std(lengths) / np.mean(lengths))
         directions = centred / np.maximum(lengths, 1e-300)[:, None]
@@ -189,18 +189,18 @@ def collapse(
 
     >>> labels = np.arange(30) % 3
     >>> simplex = np.eye(3) - 1 / 3
-    >>> found = collapse(simplex[labels], labels, 5 * simplex)
-    >>> [round(v, 6) for v in (found.within, found.norms, found.angles, found.duality)]
+    >>> measures = collapse(simplex[labels], labels, 5 * simplex)
+    >>> [round(v, 6) for v in (measures.within, measures.norms, measures.angles, measures.duality)]
     [0.0, 0.0, 0.0, 0.0]
-    >>> found.disagreement
+    >>> measures.disagreement
     0.0
     """
     tracker = CollapseTracker(W.shape[0], W.shape[1], seed=seed)
     tracker.add(h, labels)
-    found = tracker.measures(W)
+    measures = tracker.measures(W)
     logits = h @ W.T + (0.0 if b is None else b)
     wrong, null = tracker.disagreement(h, np.argmax(logits, axis=1))
-    return replace(found, disagreement=wrong, disagreement_null=null)
+    return replace(measures, disagreement=wrong, disagreement_null=null)
 
 
 def _scatter(means: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -117,14 +117,14 @@ def _collapses(model: Model, data: Data, seed: int) -> tuple[tuple[Collapse, ...
     W = np.asarray(model.params[-1].W, dtype=np.float64)
     has_rows = W.shape[0] == classes and bool(np.any(np.ptp(W, axis=0)))  # not all alike
     try:
-        found = [tracker.measures() for tracker in trackers[:-1]]
+        hidden = [tracker.measures() for tracker in trackers[:-1]]
         last = trackers[-1].measures(W if has_rows else None)
     except InvalidValueError as error:  # equal class means: nothing reaches the layer
         return (), f"no neural collapse: {error}"
     if has_rows:
         wrong, null = _disagreement(model, data.x, trackers[-1])
         last = replace(last, disagreement=wrong, disagreement_null=null)
-    return (*found, last), ""
+    return (*hidden, last), ""
 
 
 def _disagreement(model: Model, x: np.ndarray, tracker: CollapseTracker) -> tuple[float, Null]:

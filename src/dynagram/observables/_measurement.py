@@ -149,10 +149,10 @@ class Measurement:
     def collapse_summary(self) -> Grid:
         """Neural collapse of the hidden layers, each number beside that of shuffled labels."""
         rows = []
-        for index, found in enumerate(self.collapse, start=1):
+        for index, measures in enumerate(self.collapse, start=1):
             cells = []
             for name in ("within", "norms", "angles", "duality", "disagreement"):
-                value, null = getattr(found, name), getattr(found, f"{name}_null")
+                value, null = getattr(measures, name), getattr(measures, f"{name}_null")
                 cells.append("–" if value is None else f"{value:.3g} ({null.mean:.3g})")
             rows.append((str(index), *cells))
         headings = ("layer", "NC1 within", "NC2 norms", "NC2 angles", "NC3 duality", "NC4 centre")

@@ -111,11 +111,11 @@ def _longest(
     end = np.where(open_end, last, end)
     length = np.where(open_end, times[last] - times[start], length)
     worth = np.where((ratio >= contrast) & (end > start), length, 0.0)
-    found: list[LossPlateau] = []
+    plateaus: list[LossPlateau] = []
     while np.any(worth > 0):
         best = int(np.argmax(worth))
         stop = int(end[best])
-        found.append(
+        plateaus.append(
             LossPlateau(
                 float(times[best]),
                 float(times[stop]),
@@ -125,4 +125,4 @@ def _longest(
             )
         )
         worth[(start <= stop) & (end >= best)] = 0.0
-    return tuple(sorted(found, key=lambda plateau: plateau.start))
+    return tuple(sorted(plateaus, key=lambda plateau: plateau.start))

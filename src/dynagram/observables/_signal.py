@@ -153,13 +153,13 @@ def small_signal(
             np.asarray(layer.W) for layer in pull(jnp.asarray(state.share[:, None] * cotangent))[0]
         ]
 
-    learnt, moved, own = (pull_back(part) for part in (linear, y - outputs, outputs))
+    learnt, moved, output_pull = (pull_back(part) for part in (linear, y - outputs, outputs))
     return SmallSignal(
         **vars(_layer_signals(state)),
         gamma=float(np.sum(state.share @ (outputs * linear))),
         gradients=tuple(learnt),
         rate=_pair(learnt, moved),
-        self_interaction=_pair(learnt, own),
+        self_interaction=_pair(learnt, output_pull),
         path_gains=_path_gains(state.weights, direction),
         operator_norms=tuple(float(np.linalg.norm(W, 2)) for W in state.weights),
     )

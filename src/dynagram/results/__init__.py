@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from dynagram._lazy import load_on_demand
 
 if TYPE_CHECKING:
-    from dynagram.results._citations import Citation as Citation
-    from dynagram.results._citations import citations as citations
-    from dynagram.results._comparison import Agreement as Agreement
-    from dynagram.results._comparison import Comparison as Comparison
+    from dynagram.results._agreement import Agreement as Agreement
+    from dynagram.results._agreement import Comparison as Comparison
     from dynagram.results._comparison import compare as compare
     from dynagram.results._estimate import Estimate as Estimate
     from dynagram.results._estimate import Moments as Moments
     from dynagram.results._letters import LETTERS as LETTERS
-    from dynagram.results._letters import Letter as Letter
     from dynagram.results._load import load as load
     from dynagram.results._outputs import Outputs as Outputs
     from dynagram.results._regime import Regime as Regime
@@ -24,15 +21,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LETTERS",
     "Agreement",
-    "Citation",
     "Comparison",
     "Estimate",
-    "Letter",
     "Moments",
     "Outputs",
     "Regime",
     "Tensors",
-    "citations",
     "compare",
     "load",
 ]
@@ -40,17 +34,14 @@ __all__ = [
 __getattr__, __dir__ = load_on_demand(
     __name__,
     {
-        "Agreement": "_comparison",
-        "Citation": "_citations",
-        "Comparison": "_comparison",
+        "Agreement": "_agreement",
+        "Comparison": "_agreement",
         "Estimate": "_estimate",
         "LETTERS": "_letters",
-        "Letter": "_letters",
         "Moments": "_estimate",
         "Outputs": "_outputs",
         "Regime": "_regime",
         "Tensors": "_tensors",
-        "citations": "_citations",
         "compare": "_comparison",
         "load": "_load",
     },

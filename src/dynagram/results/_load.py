@@ -11,7 +11,8 @@ import numpy as np
 
 from dynagram._toml import read_toml
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Layer, network_from_toml
+from dynagram.networks import Architecture, Layer
+from dynagram.networks._network import network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
 from dynagram.results._files import read_archive

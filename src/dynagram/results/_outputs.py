@@ -12,12 +12,20 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Params, Structure
+from dynagram.networks import Params
+from dynagram.networks._network import Structure
 from dynagram.results._estimate import Estimate
 from dynagram.results._failure import FailedMember
+from dynagram.results._outputs_forms import (
+    as_dataset,
+    as_dictionary,
+    equations_of,
+    file_arrays,
+    file_description,
+)
 from dynagram.results._outputs_table import curves_grid, outputs_grid
 from dynagram.results._regime import Regime, worst_regime
-from dynagram.results._result import Result, require_xarray
+from dynagram.results._result import Result
 from dynagram.results._table import Grid
 from dynagram.training import Posterior, Training
 
@@ -28,7 +36,6 @@ else:
 
 # At a training input everything cancels to rounding, which counts as zero.
 _ROUNDING = 1e-14
-_BOOK = "Roberts, Yaida, Hanin, The Principles of Deep Learning Theory, arXiv:2106.10165"
 
 # Arrays that do not have the moments first.
 _NOT_IN_TIME = ("x", "stopped")
@@ -167,17 +174,17 @@ class Outputs(Result):
         """The mean at the actual width, at every moment."""
         if self.measured_mean is not None:
             return self.measured_mean[:, self.rows]
-        return self.means_infinite + self._mean_corrections() / self.width
+        return self.means_infinite + self.mean_corrections / self.width
 
     @property
     def covariances(self) -> Float[np.ndarray, "time sample outputs sample outputs"]:
         """The covariance at the actual width, at every moment."""
         if self.measured_covariance is not None:
             return _block(self.measured_covariance, self.rows)
-        infinite = self._infinite_covariances()
+        infinite = self.covariances_infinite
         if not self.parts_of_covariance:
             return infinite
-        return infinite + self._covariance_corrections() / self.width
+        return infinite + self.covariance_corrections / self.width
 
     @property
     def stds(self) -> Float[np.ndarray, "time sample outputs"]:
@@ -255,7 +262,7 @@ class Outputs(Result):
     @property
     def covariance_infinite(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
         """The covariance at infinite width; after a squared error outputs are independent."""
-        return self._infinite_covariances()[-1]
+        return self.covariances_infinite[-1]
 
     @property
     def kernel_infinite(self) -> Float[np.ndarray, "sample sample"]:
@@ -275,12 +282,12 @@ class Outputs(Result):
     @property
     def mean_correction(self) -> Float[np.ndarray, "sample outputs"]:
         """m^{1}: everything that multiplies 1/n_{L−1} in the mean."""
-        return self._mean_corrections()[-1]
+        return self.mean_corrections[-1]
 
     @property
     def covariance_correction(self) -> Float[np.ndarray, "sample outputs sample outputs"]:
         """𝒞: everything that multiplies 1/n_{L−1} in the covariance."""
-        return self._covariance_corrections()[-1]
+        return self.covariance_corrections[-1]
 
     def estimate(self, name: str = "mean") -> Estimate:
         """ "mean", "covariance" or a recorded observable with its errors."""
@@ -305,20 +312,7 @@ class Outputs(Result):
     @property
     def references(self) -> tuple[str, ...]:
         """The book and the equations used."""
-        if isinstance(self.how, Posterior):
-            equations = {"∞": "(6.57), (6.64), (6.66)", "1/n": "(6.79)-(6.89)"}
-        elif self.of_one_network:
-            equations = {"∞": "(∞.84)-(∞.93)", "1/n": "(∞.141), (∞.154)"}
-        elif self.infinite_covariance is not None:
-            page = "docs/derivations/any-loss.md"
-            equations = {"∞": f"(10.3), (10.36) and {page}", "1/n": page}
-        else:
-            equations = {
-                "∞": "(10.31), (10.40), (10.41)",
-                "1/n": "(∞.160)-(∞.165) and docs/derivations/trained-outputs.md",
-            }
-        extra = equations.get(self.order)
-        return (_BOOK,) if extra is None else (_BOOK, extra)
+        return equations_of(self)
 
     @property
     def of_one_network(self) -> bool:
@@ -344,60 +338,11 @@ class Outputs(Result):
         At infinite width the covariance of every output is `kernel_infinite`; where the loss ties
         outputs together there is `covariance_infinite` instead.
         """
-        result: dict[str, Any] = {
-            "network": _text_of(self.network),
-            "how": self.how.to_toml(),
-            "order": self.order,
-            "times": list(self.times),
-            "width": self.width,
-            "members": self.members,
-            "seed": self.seed,
-            "mean": self.means,
-            "std": self.stds if self.has_spread else None,
-            "error": self.errors,
-            "notes": list(self.notes),
-            **self.about,
-        }
-        if self.infinite_mean is not None:
-            result["mean_infinite"] = self.means_infinite
-            if self.infinite_kernel is None:
-                result["covariance_infinite"] = self._infinite_covariances()
-            else:
-                result["kernel_infinite"] = self.infinite_kernel[:, self.rows, self.rows]
-        if self.order != "∞":
-            result["covariance"] = self.covariances if self._has_covariance else None
-        if self.order == "1/n":
-            result["mean_correction"] = self._mean_corrections()
-            result["covariance_correction"] = self._covariance_corrections()
-            result["mean_parts"] = {n: part[:, self.rows] for n, part in self.parts_of_mean.items()}
-        result |= {
-            name: {"value": estimate.value, "error": estimate.standard_error}
-            for name, estimate in self.estimates.items()
-        }
-        result["regime"] = None if self.regime is None else self.regime.to_dict()
-        return result
+        return as_dictionary(self)
 
     def to_xarray(self) -> xarray.Dataset:
         """mean, error, std (time, sample, output) and covariance, with τ and sample numbers."""
-        xr = require_xarray()
-        axes, others = ("time", "sample", "output"), ("sample_2", "output_2")
-        data: dict[str, Any] = {
-            "mean": (axes, self.means), "error": (axes, self.errors),
-            "x": (("sample", "input"), self.inputs),
-        }  # fmt: skip
-        if self.has_spread:
-            data["std"] = (axes, self.stds)
-        if self._has_covariance:
-            data["covariance"] = ((*axes, *others), self.covariances)
-        for name, estimate in self.estimates.items():
-            names = ("time", *(f"{name}_{n}" for n in range(1, estimate.value.ndim)))
-            data[name] = (names, estimate.value)
-            data[f"{name}_error"] = (names, estimate.standard_error)
-        for name, values in self.recorded.items():
-            names = ("member", "time", *(f"{name}_{n}" for n in range(1, values.ndim - 1)))
-            data[f"{name}_of_members"] = (names, values)
-        whole = xr.Dataset(data, coords={"time": list(self.times)})
-        return whole.assign_attrs(network=_text_of(self.network), order=self.order)
+        return as_dataset(self)
 
     def plot(self) -> Any:
         """Means with spreads over samples, or over time, as an altair chart (extra `report`)."""
@@ -406,41 +351,10 @@ class Outputs(Result):
         return outputs_chart(self)
 
     def _arrays(self) -> dict[str, Any]:
-        arrays: dict[str, Any] = {"times": np.array(self.times, dtype=np.float64)}
-        for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, np.ndarray):
-                arrays[item.name] = value
-            elif item.name.startswith("parts_of"):
-                arrays |= {f"{item.name}/{name}": part for name, part in value.items()}
-            elif item.name == "recorded":
-                arrays |= {f"recorded/{name}": array for name, array in value.items()}
-        for number, layer in enumerate(self.parameters or (), start=1):
-            arrays |= {f"parameters/b{number}": layer.b, f"parameters/W{number}": layer.W}
-        for name, estimate in self.estimates.items():
-            arrays[f"estimates/{name}"] = estimate.value
-            arrays[f"errors/{name}"] = estimate.standard_error
-        return arrays
+        return file_arrays(self)
 
     def _about(self) -> dict[str, Any]:
-        return {
-            "network": self.network.to_toml(),
-            "how": self.how.to_toml(),
-            "order": self.order,
-            "training_samples": self.training_samples,
-            "regime": None if self.regime is None else self.regime.to_dict(),
-            "regimes": {
-                shown: [regime.to_dict() for regime in regimes]
-                for shown, regimes in self.regimes.items()
-            },
-            "members": self.members,
-            "seed": self.seed,
-            "counts": {name: estimate.count for name, estimate in self.estimates.items()},
-            "failures": [dataclasses.asdict(failure) for failure in self.failures],
-            "shown": self.shown,
-            "about": dict(self.about),
-            "notes": list(self.notes),
-        }
+        return file_description(self)
 
     def __repr__(self) -> str:
         count, outputs = self.means.shape[1:]
@@ -459,13 +373,14 @@ class Outputs(Result):
     # --- inside -------------------------------------------------------------------------------
 
     @property
-    def _has_covariance(self) -> bool:
+    def has_covariance(self) -> bool:
         """Covariances of very many measured outputs are not formed unless asked for."""
         return self.measured_covariance is not None or self.measured_mean is None
 
     @property
     def has_spread(self) -> bool:
-        return self._has_covariance or self.measured_std is not None
+        """Whether standard deviations are known."""
+        return self.has_covariance or self.measured_std is not None
 
     def _needed(self, name: str) -> np.ndarray:
         value = getattr(self, name)
@@ -473,24 +388,30 @@ class Outputs(Result):
             raise InvalidValueError(name, None, f"a result of order {self.order} does not have it")
         return value
 
-    def _mean_corrections(self) -> np.ndarray:
+    @property
+    def mean_corrections(self) -> Float[np.ndarray, "time sample ..."]:
+        """What multiplies 1/n_{L−1} in the mean, at every moment."""
         if not self.parts_of_mean:
             return np.zeros_like(self.means_infinite)
         return np.sum(list(self.parts_of_mean.values()), axis=0)[:, self.rows]
 
-    def _covariance_corrections(self) -> np.ndarray:
+    @property
+    def covariance_corrections(self) -> Float[np.ndarray, "time sample ..."]:
+        """What multiplies 1/n_{L−1} in the covariance, at every moment."""
         if not self.parts_of_covariance:
-            return np.zeros_like(self._infinite_covariances())
+            return np.zeros_like(self.covariances_infinite)
         return _block(np.sum(list(self.parts_of_covariance.values()), axis=0), self.rows)
 
     def _infinite_variances(self) -> np.ndarray:
         if self.infinite_covariance is not None:
-            return np.einsum("xtiti->xti", self._infinite_covariances())
+            return np.einsum("xtiti->xti", self.covariances_infinite)
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
         single = np.einsum("xtt->xt", kernel)[:, :, None]
         return np.broadcast_to(single, (*single.shape[:2], self.network.output_size))
 
-    def _infinite_covariances(self) -> np.ndarray:
+    @property
+    def covariances_infinite(self) -> Float[np.ndarray, "time sample ..."]:
+        """The covariance at infinite width, at every moment."""
         if self.infinite_covariance is not None:
             return _block(self.infinite_covariance, self.rows)
         kernel = self._needed("infinite_kernel")[:, self.rows, self.rows]
@@ -506,9 +427,3 @@ def _roots(variance: np.ndarray) -> np.ndarray:
 
 def _block(covariance: np.ndarray, rows: slice) -> np.ndarray:
     return covariance[:, rows, :, rows]
-
-
-def _text_of(network: Structure) -> str:
-    """The specification as TOML, or in words where its activation has no name."""
-    anonymous = any(sigma.anonymous for sigma in network.activations())
-    return repr(network) if anonymous else network.to_toml()

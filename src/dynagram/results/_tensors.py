@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Network, network_from_toml
+from dynagram.networks import Network
+from dynagram.networks._network import network_from_toml
 from dynagram.results._estimate import Estimate
 from dynagram.results._letters import LETTERS
 from dynagram.results._regime import Regime

@@ -78,11 +78,11 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
     inputs = check_inputs(x, network.widths[0])
     tiling = Tiling.of(inputs.shape[0])
     gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))
-    own = tiling.pad(np.sum(inputs * inputs, axis=1) / network.widths[0])
+    squares = tiling.pad(np.sum(inputs * inputs, axis=1) / network.widths[0])
     values, skips = _hyperparameters(network), network.skip_of_layers
-    state = _first(gram, own, values[0])
+    state = _first(gram, squares, values[0])
     closed = has_closed_step(network.activation)
-    first, kept = 1, []
+    first, states = 1, []
     if closed and layers == "last" and not network.has_skips:
         state = closed_steps(network.activation, tiling, _next, state, values[1:])
         first = network.depth
@@ -90,7 +90,7 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
         if not closed:  # a series cannot start from a variance that is not finite
             _require_finite(network, state)
         if layers == "all" or layer == network.depth:
-            kept.append((layer, state))
+            states.append((layer, state))
         if layer < network.depth:
             state = kernel_step(
                 network.activation, tiling, state.diagonal, state.K,
@@ -98,12 +98,12 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
             )  # fmt: skip
     if closed:
         _require_finite(network, state)
-    shape = (len(kept), inputs.shape[0], inputs.shape[0])
+    shape = (len(states), inputs.shape[0], inputs.shape[0])
     all_K, all_theta = np.empty(shape), np.empty(shape)
-    for index, (_, found) in enumerate(kept):
-        tiling.write(all_K[index], found.K, found.diagonal)
-        tiling.write(all_theta[index], found.Theta, found.Theta_diagonal)
-    return FrozenKernels(tuple(layer for layer, _ in kept), all_K, all_theta)
+    for index, (_, state) in enumerate(states):
+        tiling.write(all_K[index], state.K, state.diagonal)
+        tiling.write(all_theta[index], state.Theta, state.Theta_diagonal)
+    return FrozenKernels(tuple(layer for layer, _ in states), all_K, all_theta)
 
 
 @jax.tree_util.register_dataclass
@@ -130,10 +130,10 @@ def _hyperparameters(network: MLP) -> np.ndarray:
 
 
 @jax.jit
-def _first(gram: jax.Array, own: jax.Array, values: jax.Array) -> _State:
+def _first(gram: jax.Array, squares: jax.Array, values: jax.Array) -> _State:
     """Layer 1 from x·x/n_0, off and on the diagonal."""
     C_b, C_W, lambda_b, lambda_W, _ = (values[i] for i in range(5))
-    ends = C_b + C_W * own, lambda_b + lambda_W * own
+    ends = C_b + C_W * squares, lambda_b + lambda_W * squares
     none = jnp.zeros(2)
     return _State(
         C_b + C_W * gram, lambda_b + lambda_W * gram, *ends, _overflow(none, *ends, values[4])

@@ -38,12 +38,12 @@ class Indices:
         """The entries of a tensor (mode, …) or of a matrix without modes at the named samples."""
         modes = "m" * (tensor.ndim - len(indices))
         letters = str.maketrans(self.order, "abcd"[: len(self.order)])
-        kept = "".join(index for index in self.order if index in indices)
-        rule = f"{modes}{indices.translate(letters)}->{modes}{kept.translate(letters)}"
-        found = array_namespace(tensor).einsum(rule, tensor)
+        left = "".join(index for index in self.order if index in indices)
+        rule = f"{modes}{indices.translate(letters)}->{modes}{left.translate(letters)}"
+        summed = array_namespace(tensor).einsum(rule, tensor)
         samples = tensor.shape[-1]
         lengths = [samples if index in indices else 1 for index in self.order]
-        return found.reshape(found.shape[0] if modes else 1, *lengths)
+        return summed.reshape(summed.shape[0] if modes else 1, *lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class Step:
     ) -> Step:
         """Compute the four-sample averages `products` in one pass; options as in `FourPoint`."""
         four = FourPoint(averages, accuracy=accuracy, seed=seed, modes=modes, on_device=on_device)
-        found = four.covariances(list(products)) if products else {}
-        return cls(averages, four, found, Theta, C_W, lambda_W, ratio)
+        covariances = four.covariances(list(products)) if products else {}
+        return cls(averages, four, covariances, Theta, C_W, lambda_W, ratio)
 
     def two(self, p: int, q: int) -> Float[np.ndarray, "a b"]:
         """⟨σ^(p)_a σ^(q)_b⟩."""

@@ -7,7 +7,6 @@ times its direction, with the network's learning-rate tensor: λ_b for biases an
 weights (8.6). Time is τ = η·steps.
 """
 
-from dynagram.training._algorithms import Algorithm as Algorithm
 from dynagram.training._algorithms import GradientDescent as GradientDescent
 from dynagram.training._algorithms import GradientFlow as GradientFlow
 from dynagram.training._algorithms import Optax as Optax
@@ -20,7 +19,6 @@ from dynagram.training._training import Training as Training
 
 __all__ = [
     "LOSSES",
-    "Algorithm",
     "GradientDescent",
     "GradientFlow",
     "Optax",

@@ -28,13 +28,13 @@ from dynagram.observables.tangents._ntk import ntk, ntk_terms
 from dynagram.theory.fields import anchored_run, descend, local_updates, simulate_one_layer
 from dynagram.theory.minimal_models import (
     QuadraticModel,
-    first_order_outputs,
     first_step,
     nearly_kernel_prediction,
     network_model,
     network_prediction,
     trained_weights,
 )
+from dynagram.theory.minimal_models._quadratic import first_order_outputs
 from frozen.cases.samples import TEST_X, X, Y, plain
 from frozen.registry import case
 

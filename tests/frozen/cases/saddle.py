@@ -7,7 +7,6 @@ from dynagram.theory.saddle import (
     BlockNetwork,
     SymmetricNetwork,
     block_escape,
-    block_loss,
     block_path,
     classify,
     escape_homotopy,
@@ -16,6 +15,7 @@ from dynagram.theory.saddle import (
     fastest_growth,
     reduced_path,
 )
+from dynagram.theory.saddle._blocks import block_loss
 from dynagram.theory.saddle._chain import Chain
 from dynagram.theory.saddle._surrogate import surrogate_escape
 from dynagram.theory.saddle._tasks import LinearTask

@@ -17,8 +17,8 @@ from dynagram.networks.blocks import (
     LayerNorm,
     Residual,
     RMSNorm,
-    Shape,
 )
+from dynagram.networks.blocks._block import Shape
 from dynagram.theory.chain._fields import LETTER_FIELDS, keys_of
 from dynagram.theory.chain._linear import input_register, kernel_sizes
 from dynagram.theory.chain._run import Runner, Signal

@@ -10,15 +10,14 @@ from dynagram.errors import InvalidValueError
 from dynagram.networks import MLP
 from dynagram.theory.criticality import (
     angle,
-    angle_estimate,
     angle_flow,
     angle_law,
     crossover_depth,
     distance_law,
     pair_kernel_flow,
-    slope_product,
     to_gamma,
 )
+from dynagram.theory.criticality._angles import angle_estimate, slope_product
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "golden" / "criticality_classes.json").read_text("utf-8")

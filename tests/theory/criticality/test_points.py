@@ -14,12 +14,12 @@ from dynagram.theory.criticality import (
     critical_initialisation,
     critical_line,
     critical_points,
-    line_through,
     mean_square,
     parallel_susceptibility,
     perpendicular_susceptibility,
     single_input,
 )
+from dynagram.theory.criticality._points import line_through
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "golden" / "criticality_classes.json").read_text("utf-8")

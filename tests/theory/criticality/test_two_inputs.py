@@ -13,12 +13,12 @@ from dynagram.theory.criticality import (
     critical_initialisation,
     from_gamma,
     separation_vertex,
-    separation_vertex_slopes,
     small_separation,
     to_gamma,
     vertex_from_gamma,
     vertex_to_gamma,
 )
+from dynagram.theory.criticality._two_inputs import separation_vertex_slopes
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "golden" / "criticality_classes.json").read_text("utf-8")

@@ -10,7 +10,6 @@ from dynagram.theory.minimal_models import (
     QuadraticModel,
     descend,
     effective_kernel,
-    first_order_outputs,
     fit_nearly_kernel,
     flow,
     nearly_kernel_prediction,
@@ -18,6 +17,7 @@ from dynagram.theory.minimal_models import (
     trained_weights,
 )
 from dynagram.theory.minimal_models._nearly_kernel import descent_weights
+from dynagram.theory.minimal_models._quadratic import first_order_outputs
 
 TRAIN, ROWS, PARAMETERS = 3, 5, 7
 

@@ -11,21 +11,20 @@ from dynagram.theory.saddle import (
     Coordinates,
     SymmetricNetwork,
     block_escape,
-    block_loss,
     block_path,
     block_velocity,
     chain_moment,
-    drive_constant,
     fastest_growth,
     leading_block_time,
     leading_escape_time,
     loop_gain,
     next_to_leading_escape_time,
     profile_escape_times,
-    profile_integral,
-    profile_rates,
     reduced_escape_time,
 )
+from dynagram.theory.saddle._block_law import drive_constant
+from dynagram.theory.saddle._blocks import block_loss
+from dynagram.theory.saddle._profiles import profile_integral, profile_rates
 
 FIGURE_5 = {"depth": 4, "betas": (1, 0.3, 0.08), "block_size": 20}
 

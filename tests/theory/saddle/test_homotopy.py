@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from dynagram.errors import AccuracyError, InvalidValueError
-from dynagram.theory.saddle import (
-    BlockNetwork,
-    block_escape,
-    escape_homotopy,
-    homotopy_slope,
-    homotopy_time,
-)
+from dynagram.theory.saddle import BlockNetwork, block_escape, escape_homotopy
+from dynagram.theory.saddle._homotopy import homotopy_slope, homotopy_time
 
 SMALL = BlockNetwork("tanh", depth=3, betas=(1, 0.3), block_size=20, spacing=0.6)
 START = SMALL.aligned(0.1)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dynagram.theory.saddle import BlockNetwork, homotopy_time
+from dynagram.theory.saddle import BlockNetwork
+from dynagram.theory.saddle._homotopy import homotopy_time
 
 
 def test_the_literal_family_half_way():

@@ -14,7 +14,6 @@ from dynagram.theory.saddle import (
     BlockNetwork,
     SymmetricNetwork,
     balance_drift,
-    block_loss,
     escape_shells,
     leading_escape_time,
     normal_form,
@@ -25,6 +24,7 @@ from dynagram.theory.saddle import (
     stage_functions,
     truncation_roots,
 )
+from dynagram.theory.saddle._blocks import block_loss
 from dynagram.theory.saddle._flow import velocity
 from dynagram.theory.saddle._reduced import coordinates, scalar_problem
 

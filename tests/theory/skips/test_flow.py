@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dynagram.activations import activation, product_activation
+from dynagram.activations import activation
+from dynagram.activations._core import product_activation
 from dynagram.errors import DynagramError
 from dynagram.gaussian._hermite import hermite_table
 from dynagram.gaussian._scalar import moment

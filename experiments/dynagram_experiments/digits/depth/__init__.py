@@ -17,7 +17,7 @@ from dynagram.data import Data, digits
 from dynagram.ensembles import train
 from dynagram.errors import NonFiniteError
 from dynagram.results import Estimate
-from dynagram.theory._critical_setup import critical_setup
+from dynagram.theory import critical_setup
 from dynagram.training import GradientDescent, Training
 from dynagram_experiments import Experiment, Result, Settings
 from dynagram_experiments._parts import finish_parts, part_folder, unstack_records

@@ -91,20 +91,20 @@ def tune_blocks(
     solved, errors, correlators = [], [], []
     for number, value in enumerate(given, start=1):
         R = run(z, _keys(members, seed, number))
-        found = np.array([jnp.mean(product, axis=(1, 2)) for product in (R * R, R * z, z * z)])
-        if not np.all(np.isfinite(found)):
+        products = np.array([jnp.mean(product, axis=(1, 2)) for product in (R * R, R * z, z * z)])
+        if not np.all(np.isfinite(products)):
             raise NonFiniteError(
                 f"the output of block {number} is not finite: rescale its initialisation"
             )
-        correlators.append(found.mean(axis=1))
+        correlators.append(products.mean(axis=1))
         solved.append(_balance(correlators[-1], skip is not None, value))
-        rest = [np.delete(found, part, axis=1).mean(axis=1) for part in _batches(members)]
+        rest = [np.delete(products, part, axis=1).mean(axis=1) for part in _batches(members)]
         varied = np.array([_balance(means, skip is not None, value) for means in rest])
         errors.append(np.sqrt((_BATCHES - 1) * np.mean((varied - varied.mean()) ** 2)))
         xi, gamma = (solved[-1], value) if skip is not None else (value, solved[-1])
         z = xi * R + gamma * z
-    free, kept = tuple(solved), tuple(given)
-    xis, gammas = (free, kept) if skip is not None else (kept, free)
+    free, known = tuple(solved), tuple(given)
+    xis, gammas = (free, known) if skip is not None else (known, free)
     G_RR, G_Rz, G_zz = np.array(correlators).reshape(-1, 3).T
     return TunedBlocks(
         BlockChain(init_block, apply_block, xis, gammas),

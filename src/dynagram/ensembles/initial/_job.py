@@ -26,7 +26,8 @@ from dynagram.ensembles.initial._sample import SAMPLERS
 from dynagram.ensembles.initial._skips import FieldSums
 from dynagram.ensembles.initial._tangents import TangentSums
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP, Network, check_inputs, network_from_toml
+from dynagram.networks import MLP, Network, check_inputs
+from dynagram.networks._network import network_from_toml
 from dynagram.results._estimate import Estimate, Moments
 from dynagram.results._letters import LETTERS, check_letters
 from dynagram.results._tensors import Tensors

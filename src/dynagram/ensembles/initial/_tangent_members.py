@@ -71,7 +71,7 @@ def sample_tangents(
 
     >>> net = MLP([2, 10, 3], "tanh", C_b=0.0, C_W=1.0)
     >>> chunks = sample_tangents(net, np.eye(2), members=5, seed=0, tensors=("A", "B"), chunk=3)
-    >>> [{name: values.shape for name, values in found.items()} for found in chunks]
+    >>> [{name: values.shape for name, values in tensors.items()} for tensors in chunks]
     [{'H': (3, 3, 3), 'B': (3, 2, 2, 2, 2)}, {'H': (2, 3, 3), 'B': (2, 2, 2, 2, 2)}]
     """
     inputs = check_inputs(x, network.input_size)
@@ -99,8 +99,8 @@ def _chunks(
 ) -> Iterator[dict[str, np.ndarray]]:
     for first in range(0, members, size):
         # The last chunk is computed whole, so that one compilation serves all.
-        found = compute_tangents(network, x, seed, parts, first, size)
-        yield {name: values[: members - first] for name, values in found.items()}
+        tensors = compute_tangents(network, x, seed, parts, first, size)
+        yield {name: values[: members - first] for name, values in tensors.items()}
 
 
 @float64
@@ -109,8 +109,8 @@ def compute_tangents(
 ) -> dict[str, np.ndarray]:
     """The `parts` of the members `first`, …, `first` + `size` − 1, members first."""
     numbers = np.arange(first, first + size).astype(np.uint32)
-    found = _members(network, parts, x, jax.random.key(seed), numbers)
-    return {name: np.asarray(found[name]) for name in parts}
+    tensors = _members(network, parts, x, jax.random.key(seed), numbers)
+    return {name: np.asarray(tensors[name]) for name in parts}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -165,25 +165,25 @@ def _contributions(
     a, b = pair_indices(x.shape[0] * network.positions)
     member = _Tangents(network, params, x)
     z = member.outputs()
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     if "G" in parts:
-        found["G"] = network.output_metric(params, x)[a, b]
+        tensors["G"] = network.output_metric(params, x)[a, b]
     if {"H", "B", "F"}.intersection(parts):
         H = any_ntk(network, params, x)
-        found["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
-        found["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
-        found["F"] = jnp.einsum("ap,cp,bdp->abcd", z[:, i], z[:, j], H[..., i, j])
+        tensors["H"] = jnp.diagonal(H, axis1=2, axis2=3)[a, b].T
+        tensors["B"] = jnp.einsum("acp,bdp->abcd", H[..., i, j], H[..., i, j])
+        tensors["F"] = jnp.einsum("ap,cp,bdp->abcd", z[:, i], z[:, j], H[..., i, j])
     if _SECOND.intersection(parts):
         dH = member.dntk()
-        found["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[:, i])
-        found["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[:, j])
+        tensors["P"] = jnp.einsum("abcp,dp->abcd", dH[..., i, j, j], z[:, i])
+        tensors["Q"] = jnp.einsum("abcp,dp->abcd", dH[..., i, i, j], z[:, j])
     if _THIRD.intersection(parts):
         first, *second = member.ddntk()
         S, T, U = (pattern.sum(axis=-1) for pattern in second)
         # dd_II has the samples 1234; T and U are printed as T_1342 and U_1423.
-        found |= {"R": first.sum(axis=-1), "S": S}
-        found |= {"T": T.transpose(0, 2, 3, 1), "U": U.transpose(0, 3, 1, 2)}
-    return {k: found[k] if k in ("G", "H") else found[k] / i.size for k in parts}
+        tensors |= {"R": first.sum(axis=-1), "S": S}
+        tensors |= {"T": T.transpose(0, 2, 3, 1), "U": U.transpose(0, 3, 1, 2)}
+    return {k: tensors[k] if k in ("G", "H") else tensors[k] / i.size for k in parts}
 
 
 def largest_batch(network: Network, samples: int, parts: tuple[str, ...]) -> int:

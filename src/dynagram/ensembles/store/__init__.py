@@ -2,6 +2,5 @@
 
 from dynagram.ensembles.store._durable import RunError as RunError
 from dynagram.ensembles.store._records import DamagedChunkError as DamagedChunkError
-from dynagram.ensembles.store._store import RunStore as RunStore
 
-__all__ = ["DamagedChunkError", "RunError", "RunStore"]
+__all__ = ["DamagedChunkError", "RunError"]

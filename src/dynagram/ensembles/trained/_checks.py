@@ -12,7 +12,8 @@ from dynagram.data import Data
 from dynagram.ensembles.trained._batches import DataFunction, check_data_function
 from dynagram.ensembles.trained._observe import OUTPUTS, TESTED, Observables, needs_inputs
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Architecture, Chain, Layer, Params, Structure
+from dynagram.networks import MLP, Architecture, Chain, Layer, Params
+from dynagram.networks._network import Structure
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training import GradientDescent, Training, TwoStep
 from dynagram.training._losses import SQUARED, check_loss_targets

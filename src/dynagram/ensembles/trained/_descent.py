@@ -29,7 +29,8 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result, largest_error
-from dynagram.networks import Params, Structure
+from dynagram.networks import Params
+from dynagram.networks._network import Structure
 from dynagram.training import GradientDescent, Optax, Training
 
 

@@ -12,7 +12,8 @@ from dynagram._trust import check_trusted
 from dynagram.data import Data
 from dynagram.ensembles.trained._observe import OUTPUTS
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Chain, network_from_toml
+from dynagram.networks import MLP, Chain
+from dynagram.networks._network import network_from_toml
 from dynagram.training import Training
 
 if TYPE_CHECKING:

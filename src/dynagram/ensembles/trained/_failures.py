@@ -14,7 +14,8 @@ import numpy as np
 
 from dynagram._precision import float64
 from dynagram.data import Data
-from dynagram.networks import Params, Structure
+from dynagram.networks import Params
+from dynagram.networks._network import Structure
 from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.results._failure import FailedMember
 from dynagram.training import GradientDescent

@@ -30,7 +30,8 @@ from dynagram.ensembles.trained._gradient import (
     unpacked,
 )
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import Params, Structure
+from dynagram.networks import Params
+from dynagram.networks._network import Structure
 from dynagram.training import GradientFlow, Training
 
 # Relative and absolute tolerance that float32 can keep.

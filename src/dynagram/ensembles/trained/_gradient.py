@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from dynagram.networks import Architecture, Layer, Structure
+from dynagram.networks import Architecture, Layer
+from dynagram.networks._network import Structure
 from dynagram.training import loss_value
 
 # One (b, V) per layer, or the parameters of a block: all of them, or those that are trained.
@@ -46,8 +47,8 @@ def _forward(u: Array, b: Array, V: Array) -> tuple[Array, tuple[Array, Array]]:
     return affine(u, b, V), (u, V)
 
 
-def _backward(kept: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]:
-    u, V = kept
+def _backward(saved: tuple[Array, Array], d: Array) -> tuple[Array, Array, Array]:
+    u, V = saved
     return d @ V.T, jnp.sum(d, axis=0), u.T @ d
 
 
@@ -75,10 +76,10 @@ def split(layers: Packed, fixed: tuple[int, ...]) -> tuple[Packed, Packed]:
     return trained, tuple(layer for number, layer in numbered if number in fixed)
 
 
-def joined(trained: Packed, kept: Packed, fixed: tuple[int, ...]) -> Packed:
+def joined(trained: Packed, frozen: Packed, fixed: tuple[int, ...]) -> Packed:
     """The inverse of `split`."""
-    moving, resting = iter(trained), iter(kept)
-    depth = len(trained) + len(kept)
+    moving, resting = iter(trained), iter(frozen)
+    depth = len(trained) + len(frozen)
     return tuple(next(resting if n in fixed else moving) for n in range(1, depth + 1))
 
 
@@ -87,8 +88,8 @@ def loss_function(
 ) -> Callable[[Packed, Packed, Array, Array], tuple[Array, Array]]:
     """(trained layers, fixed layers, x, y) → loss, and the outputs it is that of."""
 
-    def value(trained: Packed, kept: Packed, x: Array, y: Array) -> tuple[Array, Array]:
-        z = outputs(network, joined(trained, kept, fixed), x)
+    def value(trained: Packed, frozen: Packed, x: Array, y: Array) -> tuple[Array, Array]:
+        z = outputs(network, joined(trained, frozen, fixed), x)
         return loss_value(loss, z, y), z
 
     return value

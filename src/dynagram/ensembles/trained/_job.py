@@ -36,8 +36,9 @@ from dynagram.ensembles.trained._records import Arrays, Leap, Limits
 from dynagram.ensembles.trained._result import outputs_of
 from dynagram.ensembles.trained._sums import covariance_estimate, mean_estimate
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Network, Params, Structure
+from dynagram.networks import Architecture, Network, Params
 from dynagram.networks._checks import checked_integer, checked_number
+from dynagram.networks._network import Structure
 from dynagram.results._estimate import BATCHES, Estimate, Moments
 from dynagram.results._outputs import Outputs
 from dynagram.training import Training, TwoStep

@@ -13,7 +13,8 @@ from jaxtyping import Array
 
 from dynagram.ensembles.trained._batches import Batch
 from dynagram.ensembles.trained._records import Arrays, Observe, Result
-from dynagram.networks import Params, Structure
+from dynagram.networks import Params
+from dynagram.networks._network import Structure
 from dynagram.observables.tangents._ntk import any_ntk
 
 

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from dynagram._trust import import_function
 from dynagram.ensembles.trained._records import Arrays
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import Architecture, Params, Structure
+from dynagram.networks import Architecture, Params
+from dynagram.networks._network import Structure
 from dynagram.observables.tangents._ntk import any_ntk
 from dynagram.training import Training, loss_value
 

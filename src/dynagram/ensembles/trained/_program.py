@@ -18,7 +18,8 @@ from dynagram.ensembles.trained._flow import flow
 from dynagram.ensembles.trained._leaps import leap
 from dynagram.ensembles.trained._observe import Observables, measured
 from dynagram.ensembles.trained._records import Arrays, Limits, Observe, Result
-from dynagram.networks import MLP, Architecture, Layer, Network, Params, Structure
+from dynagram.networks import MLP, Architecture, Layer, Network, Params
+from dynagram.networks._network import Structure
 from dynagram.training import Training
 
 # Members have smaller numbers: folding in this one gives the keys of the data.

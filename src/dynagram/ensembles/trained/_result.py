@@ -128,18 +128,18 @@ def _members(
     fields: dict[str, Any] = {"measured_mean": np.full(shape, np.nan)}
     for name, _ in job.observables:
         try:
-            found = _statistics(job, outcome, good, name)
+            statistics = _statistics(job, outcome, good, name)
         except NonFiniteError as error:
             notes.append(f"no mean of {name}: {error}")
             continue
         if name == place:
-            fields = _output_fields(found)
-            if found.covariance is None and job.keep_members:
+            fields = _output_fields(statistics)
+            if statistics.covariance is None and job.keep_members:
                 fields["measured_std"] = _spread(outcome.arrays[name], good)
             continue
-        estimates[name] = found.mean
-        if found.covariance is not None:
-            estimates[f"{name}_covariance"] = found.covariance
+        estimates[name] = statistics.mean
+        if statistics.covariance is not None:
+            estimates[f"{name}_covariance"] = statistics.covariance
     names = [name for name, _ in job.observables] if job.keep_members else []
     recorded = _Recorded(outcome.arrays, names)
     return fields | {"estimates": estimates, "recorded": recorded, "notes": tuple(notes)}
@@ -198,13 +198,13 @@ def _spread(values: np.ndarray, good: np.ndarray) -> np.ndarray:
     return chosen.std(axis=0, ddof=1) if len(chosen) > 1 else np.full(values.shape[1:], np.nan)
 
 
-def _output_fields(found: _Statistics) -> dict[str, Any]:
+def _output_fields(statistics: _Statistics) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "measured_mean": found.mean.value,
-        "mean_errors": found.mean.standard_error,
+        "measured_mean": statistics.mean.value,
+        "mean_errors": statistics.mean.standard_error,
     }
-    if found.covariance is not None:
-        fields["measured_covariance"] = found.covariance.value
-        fields["covariance_errors"] = found.covariance.standard_error
-        fields["joint_errors"] = found.joint
+    if statistics.covariance is not None:
+        fields["measured_covariance"] = statistics.covariance.value
+        fields["covariance_errors"] = statistics.covariance.standard_error
+        fields["joint_errors"] = statistics.joint
     return fields

@@ -2,7 +2,6 @@
 
 from dynagram.networks.blocks._attention import Attention as Attention
 from dynagram.networks.blocks._block import Block as Block
-from dynagram.networks.blocks._block import Shape as Shape
 from dynagram.networks.blocks._composite import Embedding as Embedding
 from dynagram.networks.blocks._composite import Residual as Residual
 from dynagram.networks.blocks._linear import AveragePool as AveragePool
@@ -29,5 +28,4 @@ __all__ = [
     "RMSNorm",
     "Residual",
     "Select",
-    "Shape",
 ]

@@ -4,19 +4,12 @@ Equation numbers are those of arXiv:2606.09744v3.
 """
 
 from dynagram.observables.fields._alignment import (
-    ClassContrast,
     class_contrast,
     kernel_target_alignment,
-    rayleigh_quotient,
     residual_in_top,
 )
-from dynagram.observables.fields._metrics import (
-    MetricStatistics,
-    gaussian_effective_rank,
-    metric_statistics,
-)
-from dynagram.observables.fields._operators import FieldOperator
-from dynagram.observables.fields._outputs import OutputFields, output_fields, output_kernel
+from dynagram.observables.fields._metrics import metric_statistics
+from dynagram.observables.fields._outputs import output_fields, output_kernel
 from dynagram.observables.fields._overlaps import (
     activation_overlaps,
     coactivation,
@@ -25,44 +18,27 @@ from dynagram.observables.fields._overlaps import (
     kernel_terms,
     layer_shares,
 )
-from dynagram.observables.fields._sharing import Sharing, unit_sharing
+from dynagram.observables.fields._sharing import unit_sharing
 from dynagram.observables.fields._state import Fields, fields, fixed_readout
-from dynagram.observables.fields._state_sets import (
-    ObservableState,
-    ResidualState,
-    observable_state,
-    residual_state,
-)
+from dynagram.observables.fields._state_sets import observable_state, residual_state
 from dynagram.observables.fields._transport import (
     CollectiveTransport,
-    Pullback,
-    coactivation_projector,
     forward_transport,
     pullback_metric,
     transport_operator,
 )
 
 __all__ = [
-    "ClassContrast",
     "CollectiveTransport",
-    "FieldOperator",
     "Fields",
-    "MetricStatistics",
-    "ObservableState",
-    "OutputFields",
-    "Pullback",
-    "ResidualState",
-    "Sharing",
     "activation_overlaps",
     "class_contrast",
     "coactivation",
-    "coactivation_projector",
     "collective_kernel",
     "conjugate_correlators",
     "fields",
     "fixed_readout",
     "forward_transport",
-    "gaussian_effective_rank",
     "kernel_target_alignment",
     "kernel_terms",
     "layer_shares",
@@ -71,7 +47,6 @@ __all__ = [
     "output_fields",
     "output_kernel",
     "pullback_metric",
-    "rayleigh_quotient",
     "residual_in_top",
     "residual_state",
     "transport_operator",

@@ -1,13 +1,6 @@
 """The weight Gram matrix WᵀW of a layer, what moves it, and what features say about targets."""
 
-from dynagram.observables.gram._agop import (
-    FeatureAnsatz,
-    agop,
-    backward_covariances,
-    feature_ansatz,
-    function_agop,
-)
-from dynagram.observables.gram._factor import FeatureFactor
+from dynagram.observables.gram._agop import agop, feature_ansatz, function_agop
 from dynagram.observables.gram._gram import (
     effective_rank,
     feature_learning_residual,
@@ -24,10 +17,8 @@ from dynagram.observables.gram._linearity import (
     target_linearity,
 )
 from dynagram.observables.gram._low_rank import LowRankVirtualCovariance
-from dynagram.observables.gram._surrogate import Surrogate, target_surrogate
+from dynagram.observables.gram._surrogate import target_surrogate
 from dynagram.observables.gram._virtual_covariance import (
-    GramLaw,
-    GramRecord,
     GramTracker,
     gram_law,
     stationarity,
@@ -35,17 +26,11 @@ from dynagram.observables.gram._virtual_covariance import (
 )
 
 __all__ = [
-    "FeatureAnsatz",
-    "FeatureFactor",
-    "GramLaw",
-    "GramRecord",
     "GramTracker",
     "Linearity",
     "LowRankVirtualCovariance",
-    "Surrogate",
     "TrivialLinearityWarning",
     "agop",
-    "backward_covariances",
     "effective_rank",
     "feature_ansatz",
     "feature_learning_residual",

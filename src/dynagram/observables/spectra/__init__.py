@@ -6,7 +6,6 @@ from dynagram.observables.spectra._random_matrices import (
     marchenko_pastur_density,
     marchenko_pastur_distribution,
     marchenko_pastur_edges,
-    marchenko_pastur_median,
 )
 from dynagram.observables.spectra._spectra import WeightSpectrum, weight_spectrum
 
@@ -18,6 +17,5 @@ __all__ = [
     "marchenko_pastur_density",
     "marchenko_pastur_distribution",
     "marchenko_pastur_edges",
-    "marchenko_pastur_median",
     "weight_spectrum",
 ]

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from dynagram._precision import own_precision
 from dynagram.errors import AccuracyError, InvalidValueError
 from dynagram.networks import Model
-from dynagram.networks._mlp import Architecture, Layer, Params
+from dynagram.networks._layers import Architecture, Layer, Params
 from dynagram.observables.tangents._ntk import network_ntk, scaled
 from dynagram.observables.tangents._signals import check_differentiable
 from dynagram.training._losses import SQUARED, check_loss_targets, half_sum_factor

@@ -16,8 +16,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from dynagram.errors import InvalidValueError
-from dynagram.networks import Architecture, Model, Params, Structure
+from dynagram.networks import Architecture, Model, Params
 from dynagram.networks._model import takes_model
+from dynagram.networks._network import Structure
 
 
 class Gradients(NamedTuple):

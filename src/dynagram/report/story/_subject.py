@@ -13,7 +13,7 @@ from dynagram.config import parse_config
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, Model
-from dynagram.networks._mlp import short_widths
+from dynagram.networks._layers import short_widths
 from dynagram.report._page import asset
 from dynagram.results._outputs import Outputs
 from dynagram.theory._kernels import frozen_kernels

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, padded_size
+from dynagram.activations import Activation
+from dynagram.activations._core import padded_size
 from dynagram.gaussian._closed_forms import closed_kernel
 from dynagram.gaussian._kernel_map import kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling

@@ -7,13 +7,11 @@ hyperparameters.
 
 from dynagram.theory.criticality._angles import (
     angle,
-    angle_estimate,
     angle_flow,
     angle_law,
     crossover_depth,
     distance_law,
     pair_kernel_flow,
-    slope_product,
 )
 from dynagram.theory.criticality._laws import (
     fit_offset,
@@ -26,19 +24,13 @@ from dynagram.theory.criticality._laws import (
     vertex_law,
 )
 from dynagram.theory.criticality._offcritical import (
-    CriticalityCurves,
-    FixedPoint,
-    Phase,
     correlation_length,
     criticality_curves,
     fixed_points,
     near_critical,
     phase,
 )
-from dynagram.theory.criticality._one_input import (
-    SingleInputFlow,
-    single_input,
-)
+from dynagram.theory.criticality._one_input import single_input
 from dynagram.theory.criticality._one_input_tangents import (
     TangentFlow,
     single_input_tangents,
@@ -52,14 +44,8 @@ from dynagram.theory.criticality._points import (
     critical_initialisation,
     critical_line,
     critical_points,
-    line_through,
 )
-from dynagram.theory.criticality._rates import (
-    DepthScaledRates,
-    NTKShares,
-    depth_scaled_rates,
-    ntk_shares,
-)
+from dynagram.theory.criticality._rates import depth_scaled_rates, ntk_shares
 from dynagram.theory.criticality._robustness_laws import robustness_laws
 from dynagram.theory.criticality._susceptibilities import (
     curvature_average,
@@ -79,19 +65,13 @@ from dynagram.theory.criticality._tangent_laws import (
     tangent_laws,
 )
 from dynagram.theory.criticality._two_input_tangents import (
-    AngleNTK,
-    GammaNTK,
-    SmallSeparationNTK,
     angle_ntk,
     gamma_ntk,
     small_separation_ntk,
 )
 from dynagram.theory.criticality._two_inputs import (
-    SeparationVertex,
-    SmallSeparationFlow,
     from_gamma,
     separation_vertex,
-    separation_vertex_slopes,
     small_separation,
     to_gamma,
     vertex_from_gamma,
@@ -99,24 +79,12 @@ from dynagram.theory.criticality._two_inputs import (
 )
 
 __all__ = [
-    "AngleNTK",
     "Constants",
     "CriticalPoint",
-    "CriticalityCurves",
-    "DepthScaledRates",
     "Exponents",
-    "FixedPoint",
-    "GammaNTK",
-    "NTKShares",
-    "Phase",
     "PowerLaw",
-    "SeparationVertex",
-    "SingleInputFlow",
-    "SmallSeparationFlow",
-    "SmallSeparationNTK",
     "TangentFlow",
     "angle",
-    "angle_estimate",
     "angle_flow",
     "angle_law",
     "angle_ntk",
@@ -135,7 +103,6 @@ __all__ = [
     "from_gamma",
     "gamma_ntk",
     "kernel_law",
-    "line_through",
     "mean_square",
     "metric_law",
     "metric_source",
@@ -155,10 +122,8 @@ __all__ = [
     "scale_invariant_tangents",
     "semi_critical_law",
     "separation_vertex",
-    "separation_vertex_slopes",
     "single_input",
     "single_input_tangents",
-    "slope_product",
     "small_separation",
     "small_separation_ntk",
     "susceptibility_ratio",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, both_sides
+from dynagram.activations import Activation
+from dynagram.activations._core import both_sides
 from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.gaussian._one_input import (
     even_slope,

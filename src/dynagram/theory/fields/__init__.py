@@ -13,19 +13,12 @@ from dynagram.theory.fields._laws import (
     loss_gradient,
     output_update,
 )
-from dynagram.theory.fields._one_layer import FieldRun, simulate_one_layer
-from dynagram.theory.fields._signals import (
-    FieldStep,
-    field_step,
-    output_signal,
-    signal_gradient,
-)
+from dynagram.theory.fields._one_layer import simulate_one_layer
+from dynagram.theory.fields._signals import field_step, output_signal, signal_gradient
 
 __all__ = [
     "AnchoredRun",
     "Descent",
-    "FieldRun",
-    "FieldStep",
     "activation_updates",
     "anchored_run",
     "conjugate_updates",

@@ -10,7 +10,6 @@ from dynagram.theory.information._aspect import optimal_skip as optimal_skip
 from dynagram.theory.information._aspect import optimal_variance as optimal_variance
 from dynagram.theory.information._aspect import residual_information as residual_information
 from dynagram.theory.information._aspect import truncated_information as truncated_information
-from dynagram.theory.information._complexity import ComplexityCount as ComplexityCount
 from dynagram.theory.information._complexity import complexity_count as complexity_count
 from dynagram.theory.information._definitions import cross_entropy as cross_entropy
 from dynagram.theory.information._definitions import relative_entropy as relative_entropy

@@ -5,26 +5,18 @@
 shift an escape; `classify` where an activation stands.
 """
 
-from dynagram.theory.saddle._block_law import drive_constant as drive_constant
 from dynagram.theory.saddle._block_law import leading_block_time as leading_block_time
 from dynagram.theory.saddle._blocks import BlockNetwork as BlockNetwork
-from dynagram.theory.saddle._blocks import BlockPath as BlockPath
 from dynagram.theory.saddle._blocks import block_escape as block_escape
-from dynagram.theory.saddle._blocks import block_loss as block_loss
 from dynagram.theory.saddle._blocks import block_path as block_path
 from dynagram.theory.saddle._blocks import block_velocity as block_velocity
 from dynagram.theory.saddle._bounds import EscapeBounds as EscapeBounds
 from dynagram.theory.saddle._bounds import escape_bounds as escape_bounds
 from dynagram.theory.saddle._chain import Chain as Chain
-from dynagram.theory.saddle._classes import ActivationClass as ActivationClass
 from dynagram.theory.saddle._classes import classify as classify
-from dynagram.theory.saddle._clocks import Clock as Clock
 from dynagram.theory.saddle._clocks import clock as clock
-from dynagram.theory.saddle._degeneracy import Degeneracy as Degeneracy
 from dynagram.theory.saddle._degeneracy import path_degeneracy as path_degeneracy
-from dynagram.theory.saddle._drift import Drift as Drift
 from dynagram.theory.saddle._drift import balance_drift as balance_drift
-from dynagram.theory.saddle._escape import EscapeTimes as EscapeTimes
 from dynagram.theory.saddle._escape import escape_times as escape_times
 from dynagram.theory.saddle._flow import Coordinates as Coordinates
 from dynagram.theory.saddle._forecast import forecast as forecast
@@ -32,10 +24,7 @@ from dynagram.theory.saddle._forecast_record import Bounds as Bounds
 from dynagram.theory.saddle._forecast_record import Counterfactual as Counterfactual
 from dynagram.theory.saddle._forecast_record import Forecast as Forecast
 from dynagram.theory.saddle._forecast_record import LaterStage as LaterStage
-from dynagram.theory.saddle._homotopy import Homotopy as Homotopy
 from dynagram.theory.saddle._homotopy import escape_homotopy as escape_homotopy
-from dynagram.theory.saddle._homotopy import homotopy_slope as homotopy_slope
-from dynagram.theory.saddle._homotopy import homotopy_time as homotopy_time
 from dynagram.theory.saddle._laws import balanced_escape_time as balanced_escape_time
 from dynagram.theory.saddle._laws import bottleneck as bottleneck
 from dynagram.theory.saddle._laws import critical_depth_time as critical_depth_time
@@ -43,30 +32,21 @@ from dynagram.theory.saddle._laws import leading_escape_time as leading_escape_t
 from dynagram.theory.saddle._laws import (
     next_to_leading_escape_time as next_to_leading_escape_time,
 )
-from dynagram.theory.saddle._moments import RowMoments as RowMoments
 from dynagram.theory.saddle._moments import row_moments as row_moments
 from dynagram.theory.saddle._moments import truncation_roots as truncation_roots
-from dynagram.theory.saddle._normal_form import NormalForm as NormalForm
 from dynagram.theory.saddle._normal_form import normal_form as normal_form
 from dynagram.theory.saddle._potential import potential_series as potential_series
 from dynagram.theory.saddle._profiles import chain_moment as chain_moment
 from dynagram.theory.saddle._profiles import profile_escape_times as profile_escape_times
-from dynagram.theory.saddle._profiles import profile_integral as profile_integral
-from dynagram.theory.saddle._profiles import profile_rates as profile_rates
-from dynagram.theory.saddle._reduced import ScalarPath as ScalarPath
 from dynagram.theory.saddle._reduced import reduced_escape_time as reduced_escape_time
 from dynagram.theory.saddle._reduced import reduced_escape_times as reduced_escape_times
 from dynagram.theory.saddle._reduced import reduced_path as reduced_path
-from dynagram.theory.saddle._shells import Shells as Shells
 from dynagram.theory.saddle._shells import escape_shells as escape_shells
-from dynagram.theory.saddle._stability import Growth as Growth
-from dynagram.theory.saddle._stability import LoopGain as LoopGain
 from dynagram.theory.saddle._stability import fastest_growth as fastest_growth
 from dynagram.theory.saddle._stability import loop_gain as loop_gain
 from dynagram.theory.saddle._stage_functions import Stage as Stage
 from dynagram.theory.saddle._stage_functions import stage_functions as stage_functions
 from dynagram.theory.saddle._symmetric import SymmetricNetwork as SymmetricNetwork
-from dynagram.theory.saddle._universality import Correction as Correction
 from dynagram.theory.saddle._universality import escape_ratio as escape_ratio
 from dynagram.theory.saddle._universality import first_correction as first_correction
 from dynagram.theory.saddle._universality import universal_time as universal_time

@@ -5,12 +5,7 @@ from dynagram.theory.skips._blocks import (
     balanced_strength,
     next_signal,
 )
-from dynagram.theory.skips._critical import (
-    ResidualPoint,
-    Susceptibilities,
-    residual_critical,
-    residual_susceptibilities,
-)
+from dynagram.theory.skips._critical import residual_critical, residual_susceptibilities
 from dynagram.theory.skips._flow import (
     ResidualFlow,
     residual_flow,
@@ -21,8 +16,6 @@ from dynagram.theory.skips._slope import (
 
 __all__ = [
     "ResidualFlow",
-    "ResidualPoint",
-    "Susceptibilities",
     "balanced_skip",
     "balanced_strength",
     "next_signal",

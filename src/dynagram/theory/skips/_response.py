@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.activations import Activation, product_activation
+from dynagram.activations import Activation
+from dynagram.activations._core import product_activation
 from dynagram.gaussian._hermite import hermite_table
 
 # Components fall like p^(-5/2) for a kinked σ, and products of two of them like p^-5.

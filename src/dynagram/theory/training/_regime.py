@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from dynagram._precision import float64
-from dynagram.networks import Structure
+from dynagram.networks._network import Structure
 from dynagram.results._regime import Judge, Regime
 from dynagram.theory.training._corrections import Corrections
 from dynagram.theory.training._covariance import Covariances

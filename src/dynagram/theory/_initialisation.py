@@ -1,4 +1,4 @@
-"""What `dynagram critical` finds out about an activation, before anything is printed."""
+"""What initialisation does to an activation: critical points, a choice of (C_b, C_W), a size."""
 
 from __future__ import annotations
 
@@ -7,43 +7,42 @@ from typing import Any
 
 import numpy as np
 
-from dynagram.activations import Activation, activation
-from dynagram.cli._options import DEEPEST
+from dynagram.activations import Activation
 from dynagram.errors import InvalidValueError
-from dynagram.networks import MLP
-from dynagram.report.prose._initialisation import FRAMEWORK_NOTES
+from dynagram.networks import MLP, ActivationLike, checked_activation
 from dynagram.theory._regime import tensor_regime
-from dynagram.theory.criticality import (
-    CriticalPoint,
-    FixedPoint,
-    Phase,
+from dynagram.theory.criticality._laws import renormalised_weight_variance
+from dynagram.theory.criticality._offcritical import FixedPoint, Phase, fixed_points, phase
+from dynagram.theory.criticality._one_input import single_input
+from dynagram.theory.criticality._point import CriticalPoint
+from dynagram.theory.criticality._points import (
     critical_initialisation,
     critical_line,
     critical_points,
-    fixed_points,
     line_through,
-    phase,
-    renormalised_weight_variance,
-    single_input,
 )
 
 _LINE_KERNELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Everything the command found out, before it is printed."""
+class Initialisation:
+    """An activation, its critical points, and what was asked of it besides.
+
+    `reason` says why there is no critical point; `given` is the (C_b, C_W) asked about, with its
+    `phase` and `fixed_points`; `at_depth` the signal at a depth and width; `line` some points of a
+    line of critical points, and `nearest` the one of it with the given C_W.
+    """
 
     sigma: Activation
     points: tuple[CriticalPoint, ...]
-    reason: str  # why there is no critical point; empty when there is one
-    notes: tuple[str, ...]
-    given: tuple[float, float] | None  # (C_b, C_W) of the user
+    reason: str
+    given: tuple[float, float] | None
     fixed_points: tuple[FixedPoint, ...]
     phase: Phase | None
     at_depth: dict[str, Any] | None
-    line: tuple[CriticalPoint, ...] = ()  # some points of a line of critical points
-    nearest: CriticalPoint | None = None  # the one of that line with the user's C_W
+    line: tuple[CriticalPoint, ...] = ()
+    nearest: CriticalPoint | None = None
 
     @property
     def critical(self) -> tuple[float, float] | None:
@@ -51,11 +50,28 @@ class Answer:
         return (self.points[0].C_b, self.points[0].C_W) if self.points else None
 
 
-def find_out(
-    name: str, cb: float | None, cw: float | None, depth: int | None, width: int | None
-) -> Answer:
-    """The critical points of the activation `name` and whatever else the options ask for."""
-    sigma = activation(name)
+def examine_initialisation(
+    activation: ActivationLike,
+    C_b: float | None = None,
+    C_W: float | None = None,
+    *,
+    depth: int | None = None,
+    width: int | None = None,
+) -> Initialisation:
+    """The critical points of an activation, and what else is asked about its initialisation.
+
+    **Arguments:**
+
+    - `activation`: a name, a function or an `Activation`.
+    - `C_b`, `C_W`: variances to judge; one alone takes the other from the critical point.
+    - `depth`, `width`: of a network whose signal is wanted, for inputs with Σx²/n_0 = 1.
+
+    **Returns:** an `Initialisation`.
+
+    >>> examine_initialisation("relu", C_W=2.5).phase.verdict
+    'explodes'
+    """
+    sigma = checked_activation(activation)
     points, reason = critical_points(sigma), ""
     if not points:
         try:
@@ -63,24 +79,19 @@ def find_out(
         except InvalidValueError as error:
             reason = str(error).partition("no critical initialisation: ")[2]
     given = None
-    if cb is not None or cw is not None:
-        given = _completed(points, cb, cw)
+    if C_b is not None or C_W is not None:
+        given = _complete(points, C_b, C_W)
     variances = given or ((points[0].C_b, points[0].C_W) if points else None)
     at_depth = None
     if depth is not None or width is not None:
         if variances is None:
-            raise InvalidValueError(
-                "--cb, --cw", None, f"{sigma.name} has no critical point: give both variances"
-            )
+            allowed = f"{sigma.name} has no critical point: give both variances"
+            raise InvalidValueError("C_b, C_W", None, allowed)
         at_depth = _at_depth(sigma, points, variances, depth, width, given is None)
-    notes = points[0].notes if points else ()
-    if sigma.name in FRAMEWORK_NOTES:
-        notes = (*notes, FRAMEWORK_NOTES[sigma.name])
-    return Answer(
+    return Initialisation(
         sigma,
         points,
         reason,
-        notes,
         given,
         fixed_points(sigma, *given) if given else (),
         phase(sigma, *given, K1=sum(given)) if given else None,
@@ -98,19 +109,19 @@ def _along_line(sigma: Activation, points: tuple[CriticalPoint, ...]) -> tuple[C
     return tuple(critical_line(sigma, K) for K in _LINE_KERNELS if span[0] <= K <= span[1])
 
 
-def _completed(
-    points: tuple[CriticalPoint, ...], cb: float | None, cw: float | None
+def _complete(
+    points: tuple[CriticalPoint, ...], C_b: float | None, C_W: float | None
 ) -> tuple[float, float]:
-    """The user's (C_b, C_W); one of them alone takes the other from the critical point."""
-    if (cb is None or cw is None) and not points:
-        raise InvalidValueError(
-            "--cb, --cw", cb if cw is None else cw, "no critical point to take the other from"
-        )
-    C_b = points[0].C_b if cb is None else cb
-    C_W = points[0].C_W if cw is None else cw
-    if C_W <= 0:
-        raise InvalidValueError("--cw", C_W, "must be > 0")
-    return C_b, C_W
+    """The given (C_b, C_W); one of them alone takes the other from the critical point."""
+    if (C_b is None or C_W is None) and not points:
+        allowed = "no critical point to take the other variance from"
+        name, value = ("C_b", C_b) if C_W is None else ("C_W", C_W)
+        raise InvalidValueError(name, value, allowed)
+    bias = points[0].C_b if C_b is None else C_b
+    weight = points[0].C_W if C_W is None else C_W
+    if weight <= 0:
+        raise InvalidValueError("C_W", weight, "must be > 0")
+    return bias, weight
 
 
 def _at_depth(
@@ -123,16 +134,16 @@ def _at_depth(
 ) -> dict[str, Any]:
     """Size and fluctuation of the signal for inputs with Σx²/n_0 = 1, so K^(1) = C_b + C_W."""
     if width is not None and width < 1:
-        raise InvalidValueError("--width", width, "a width must be at least 1")
-    found: dict[str, Any] = {"depth": depth, "width": width}
+        raise InvalidValueError("width", width, "a width must be at least 1")
+    numbers: dict[str, Any] = {"depth": depth, "width": width}
     if depth is not None:
-        if not 1 <= depth <= DEEPEST:
-            raise InvalidValueError("--depth", depth, f"expected 1 to {DEEPEST}")
+        if depth < 1:
+            raise InvalidValueError("depth", depth, "a depth must be at least 1")
         C_b, C_W = variances
         network = MLP([1, *[width or 1] * (depth - 1), 1], sigma, C_b, C_W)
         flow = single_input(network, C_b + C_W)
         K, V, squares = float(flow.K[-1]), float(flow.V[-1]), flow.perpendicular_gain
-        found |= {
+        numbers |= {
             "K": K,
             "relative_fluctuation_times_width": V / K**2 if K > 0 else None,
             "parallel_gain": float(flow.parallel_gain[-1]),
@@ -144,7 +155,7 @@ def _at_depth(
             regime = tensor_regime(
                 network, kernel, kernel, {"V": vertex}, {"V": np.zeros_like(vertex)}
             )
-            found |= {
+            numbers |= {
                 "depth_over_width": depth / width,
                 "relative_fluctuation": V / (width * K**2) if K > 0 else None,
                 "relative_shift_of_the_mean": float(flow.G1[-1]) / (width * K) if K > 0 else None,
@@ -153,5 +164,5 @@ def _at_depth(
                 "reasons": regime.reasons,
             }
     if width is not None and at_criticality and points[0].exponents.c_W1 is not None:
-        found["renormalised_C_W"] = renormalised_weight_variance(points[0], width)
-    return found
+        numbers["renormalised_C_W"] = renormalised_weight_variance(points[0], width)
+    return numbers
