@@ -139,3 +139,36 @@ def test_a_graph_that_waits_can_still_go_backward():
     assert watcher.last.step == 0
     penalty.backward()
     optimizer.step()
+
+
+def test_data_parallel_training_is_the_same_to_the_bit(tmp_path):
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("PyTorch without gloo")
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1
+    )
+    try:
+        states, watcher = [], None
+        for is_watched in (False, True):
+            torch.manual_seed(0)
+            inner = nn.Sequential(
+                nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
+            )
+            model = nn.parallel.DistributedDataParallel(inner)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+            x, y = torch.randn(16, 4), torch.randint(0, 2, (16,))
+            if is_watched:
+                watcher = dynagram.watch(model, (x, y), every=2, optimizer=optimizer)
+            for _ in range(5):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            states.append([*inner.state_dict().values(), torch.get_rng_state()])
+        assert watcher is not None
+        watcher.close()
+        assert not watcher.failures
+        assert all(torch.equal(one, other) for one, other in zip(*states, strict=True))
+    finally:
+        distributed.destroy_process_group()

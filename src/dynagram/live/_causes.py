@@ -84,12 +84,7 @@ def explain_weights(
     if biases := [r for r in off if not r.matrix.is_weight]:
         off = [r for r in off if r.matrix.is_weight]
         causes.append(_cause("biases", biases, "biases are drawn otherwise than expected"))
-    groups: dict[str, list[WeightReading]] = {}
-    names: dict[str, str] = {}
-    for reading in off:
-        # A table that also reads out is off for one reason.
-        name = names.setdefault(reading.parameter, _name(reading, declared))
-        groups.setdefault(name, []).append(reading)
+    groups = _grouped(off, declared)
     weights = [r for r in readings if r.matrix.is_weight]
     ratios = [r.ratio for r in off]
     if len(off) == len(weights) > 1 and max(ratios) < 1.3 * min(ratios):
@@ -117,7 +112,31 @@ _WORDS = {
 }
 
 
-def _name(reading: WeightReading, declared: bool) -> str:
+def _grouped(off: Sequence[WeightReading], declared: bool) -> dict[str, list[WeightReading]]:
+    """Readings by the name of what explains them; what explains most of them comes first."""
+    names: dict[str, list[str]] = {}
+    for reading in off:  # a table that also reads out is off for one reason
+        names.setdefault(reading.parameter, _names(reading, declared))
+    groups: dict[str, list[WeightReading]] = {}
+    while names:
+        counts: dict[str, int] = {}
+        for some in names.values():
+            for name in some:
+                counts[name] = counts.get(name, 0) + 1
+        best = max(sorted(counts, key=_ORDER.index), key=lambda name: counts[name])
+        if counts[best] < 2:  # nothing in common: each by the first that fits it
+            best = next(iter(names.values()))[0]
+        taken = {parameter for parameter, some in names.items() if best in some}
+        groups.setdefault(best, []).extend(r for r in off if r.parameter in taken)
+        names = {parameter: some for parameter, some in names.items() if parameter not in taken}
+    return groups
+
+
+_ORDER = [*_WORDS]
+
+
+def _names(reading: WeightReading, declared: bool) -> list[str]:
+    """Everything that would explain the size of a matrix, the most special first."""
     matrix, measured, ratio = reading.matrix, reading.measured, reading.ratio
     slack = max(_NEAR, 4.0 * reading.error)
 
@@ -126,26 +145,25 @@ def _name(reading: WeightReading, declared: bool) -> str:
 
     C, meant = measured * matrix.fan_in, matrix.variance * matrix.fan_in
     if measured == 0.0:
-        return "weights are zero"
-    if matrix.fan_in > 1 and is_near(3.0 * C):
-        return "never initialised"
-    if matrix.key in ("token", "position") and is_near(measured):
-        return "never initialised"
+        return ["weights are zero"]
+    names = []
+    if (matrix.fan_in > 1 and is_near(3.0 * C)) or (
+        matrix.key in ("token", "position") and is_near(measured)
+    ):
+        names.append("never initialised")
     if matrix.fan_in > 1 and declared:
         if is_near(C) and meant > 1.0 + 2 * slack:
-            return "gain missing"
+            names.append("gain missing")
         if meant > 1.0 + 2 * slack and is_near(C / meant**2):
-            return "gain applied twice"
+            names.append("gain applied twice")
         fans = matrix.fan_in / matrix.fan_out
-        if abs(fans - 1.0) > 2 * slack and is_near(ratio / fans):
-            return "wrong fan"
-        if abs(fans - 1.0) > 2 * slack and is_near(ratio * fans):
-            return "wrong fan"
+        if abs(fans - 1.0) > 2 * slack and (is_near(ratio / fans) or is_near(ratio * fans)):
+            names.append("wrong fan")
     if is_near(ratio / 4.0) or is_near(ratio / 2.0):
-        return "doubled init"
+        names.append("doubled init")
     if is_near(measured / matrix.variance**2) or is_near(measured**2 / matrix.variance):
-        return "std and variance mixed up"
-    return "wrong variance"
+        names.append("std and variance mixed up")
+    return names or ["wrong variance"]
 
 
 def _depth_scaling(
@@ -210,7 +228,7 @@ def _cause(
 
 def _list(members: Sequence[WeightReading]) -> str:
     """Names without repeating what differs in numbers only."""
-    patterns = dict.fromkeys(re.sub(r"\d+", "*", r.name) for r in members)
+    patterns = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", r.name) for r in members)
     if len(members) == 1 or len(patterns) == len(members):
         names = [r.name for r in members]
     else:

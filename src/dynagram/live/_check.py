@@ -14,13 +14,24 @@ from dynagram.live._causes import Cause, WeightReading, explain_weights
 from dynagram.live._cropping import crop
 from dynagram.live._drift import find_drift
 from dynagram.live._expectation import DRAWS, expect_stages
-from dynagram.live._live import Live, batch_of, read_live, seeded
+from dynagram.live._faults import (
+    find_dead_units,
+    find_lone_layer,
+    find_lost_signal,
+    find_no_numbers,
+    find_odd_gains,
+    find_unused,
+    find_wrong_softmax,
+)
+from dynagram.live._live import Live, batch_of, is_torch, read_live, seeded
 from dynagram.live._recipes import (
     RECIPES,
+    Recipe,
     as_chain,
     declared_network,
     name_recipe,
     pooled_network,
+    recipe_of,
 )
 from dynagram.live._recognition import Recognised
 from dynagram.live._redraw import error_of_square, looks_uniform, redrawn
@@ -30,13 +41,14 @@ from dynagram.live._stages import NUMBERS, measure_stages
 from dynagram.live._structure import (
     compare_structures,
     find_copies,
-    find_dead_units,
     find_dropout,
     find_zeros,
 )
-from dynagram.live._unread_weights import read_sizes, weights_of
-from dynagram.live._walk import Matrix, matrices_of
+from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
+from dynagram.live._walk import Matrix, matrices_of, with_variances
 from dynagram.networks import Chain
+from dynagram.networks.blocks import Attention
+from dynagram.networks.blocks._composite import every_block
 from dynagram.theory.chain import Birth, judge_birth
 from dynagram.theory.chain._scalings import count_layers
 
@@ -95,15 +107,25 @@ def check(
     batch = batch_of(data)
     live = read_live(model, batch, params=params)
     causes, shares = find_dead_units(live.graph)
-    causes += find_dropout(model, live.graph)
+    causes += find_no_numbers(live.graph)
+    if not causes:
+        causes += find_lost_signal(live.graph) or find_odd_gains(live.graph, live.parameters)
+    causes += find_dropout(model, live.graph) + find_wrong_softmax(live.graph)
     notes = _notes(live)
+    if is_torch(model):
+        causes += find_unused(model, batch, live.graph, live.unused)
+        notes += _frozen(model)
     notes += [f"{100 * s:.0f} % of the units behind {name} are 0 on the whole batch"
-              for name, s in shares.items() if 0.3 < s <= 0.6]  # fmt: skip
+              for name, s in shares.items() if s > 0.3]  # fmt: skip
     if live.recognised is None:
-        if expected is not None and not (isinstance(expected, str) and expected in RECIPES):
+        positions = live.graph.nodes[0].value.shape[-1]
+        recipe = None if expected is None else recipe_of(expected, positions)
+        if expected is not None and recipe is None:
             allowed = f"only a model that can be read may be compared with it: {live.reason}"
             raise InvalidValueError("expected", expected, allowed)
-        made = _measured_only(live, expected, factory, batch, seed, causes, notes)
+        if recipe is not None and not (isinstance(expected, str) and expected in RECIPES):
+            notes.append("of what is declared only the sizes of weights are compared")
+        made = _measured_only(live, recipe, factory, batch, seed, causes, notes)
     else:
         made = _with_theory(live, live.recognised, expected, seed, causes, notes)
     if scheme is None:
@@ -123,9 +145,23 @@ def _notes(live: Live) -> list[str]:
         notes.append(f"{' and '.join(group)} are one parameter")
     if live.recognised is not None:
         notes += live.recognised.notes
+        if live.recognised.factors:
+            notes.append("logits of attention are not divided by √d")
+        heads = [b for b in every_block(live.recognised.network.blocks) if isinstance(b, Attention)]
+        if any(not block.causal for block in heads):
+            notes.append("attention is not causal: positions read later ones")
     else:
         notes.append(f"measured only, no theory of ours applies: {live.reason}")
     return notes
+
+
+def _frozen(model: Any) -> list[str]:
+    from dynagram.live._torch_layers import unwrapped
+
+    frozen = [name for name, p in unwrapped(model).named_parameters() if not p.requires_grad]
+    more = f" and {len(frozen) - 4} more" if len(frozen) > 4 else ""
+    names = ", ".join(frozen[:4])
+    return [f"frozen, not trained: {names}{more} (requires_grad is False)"] if frozen else []
 
 
 # --- with theory ------------------------------------------------------------------------------
@@ -137,6 +173,7 @@ def _with_theory(
     weights = {(w.block, *w.place): w for w in read.weights}
     errors = {place: error_of_square(weight.values) for place, weight in weights.items()}
     own, wholes = read.network, _whole_fans(read)
+    other: list[Cause] = []
     if expected is None:
         meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
         # A variance against the mean of its own and others varies less; alone it says nothing.
@@ -146,8 +183,9 @@ def _with_theory(
             notes.append(f"all matrices are drawn as by {recipe}")
     else:
         if not (isinstance(expected, str) and expected in RECIPES):
-            causes = [*causes, *compare_structures(own, as_chain(expected, own))]
-        meant = declared_network(own, expected, wholes)
+            other = compare_structures(own, as_chain(expected, own), read.factors)
+            causes = [*causes, *other]
+        meant = _with_factors(declared_network(own, expected, wholes), read)
         recipe = name_recipe(own, wholes)
         if recipe is not None and recipe != expected:
             notes.append(f"all matrices are drawn as by {recipe}")
@@ -155,7 +193,7 @@ def _with_theory(
     network, params, rows = crop(read)
     wanted = Chain(meant.blocks, network.inputs)
     uniform = {place for place, w in weights.items() if looks_uniform(w.values)}
-    bands, birth, reason = expect_stages(wanted, rows, seed, uniform)
+    bands, birth, reason = expect_stages(wanted, rows, seed, uniform, theory=not other)
     if reason:
         notes.append(f"bands are those of networks drawn anew: {reason}")
     measured = measure_stages(network, params, rows)
@@ -175,6 +213,8 @@ def _with_theory(
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
     causes = [*causes, *find_copies(read.weights)]
+    if not any(cause.name == "skip missing" for cause in causes):
+        causes += find_lone_layer(weights_of(live.graph), branch_ends(live.graph))
     causes += explain_weights(readings, branches, threshold, declared=expected is not None)
     if not any(cause.name == "weights are zero" for cause in causes):
         causes += find_zeros(own, read.weights) or find_drift(
@@ -183,6 +223,15 @@ def _with_theory(
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
+
+
+def _with_factors(network: Chain, read: Recognised) -> Chain:
+    """A declared network whose queries hold the factors that stand in the model, as it was read."""
+    factors = {(w.block, *w.place): read.factors[w.name] for w in read.weights
+               if w.letter == "q" and w.name in read.factors}  # fmt: skip
+    if not factors:
+        return network
+    return with_variances(network, lambda m: m.variance * factors.get(m.place, 1.0) ** 2)
 
 
 def _whole_fans(read: Recognised) -> dict[Any, int]:
@@ -279,13 +328,14 @@ def _of_signals(
 
 
 def _measured_only(
-    live: Live, recipe: str | None, factory: Any, batch: Any, seed: int, causes: list[Cause],
+    live: Live, recipe: Recipe | None, factory: Any, batch: Any, seed: int, causes: list[Cause],
     notes: list[str],
 ) -> Check:  # fmt: skip
     measured = live.measure(None)
     draws = _draw_again(live, factory, batch, seed)
     weights = weights_of(live.graph)
-    sizes, branches = read_sizes(live.graph, weights, recipe)
+    ends = branch_ends(live.graph)
+    sizes, branches = read_sizes(ends, weights, recipe)
     of_layer: dict[str, list[LayerReading]] = {}
     for size in sizes:
         name = size.parameter.rpartition(".")[0] or size.parameter
@@ -306,7 +356,7 @@ def _measured_only(
         readings += of_layer.pop(layer.name, [])
     readings += [reading for rest in of_layer.values() for reading in rest]
     threshold = family_threshold(sum(r.z is not None for r in readings))
-    causes = [*causes, *find_copies(weights)]
+    causes = [*causes, *find_copies(weights), *find_lone_layer(weights, ends)]
     causes += explain_weights(sizes, branches, threshold, declared=recipe is not None)
     if not causes:
         causes = _of_signals(readings, threshold, None, [])

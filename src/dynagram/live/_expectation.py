@@ -23,14 +23,20 @@ _FEWEST = 16  # channels: a mean square over fewer is far from normal
 
 
 def expect_stages(
-    network: Chain, rows: np.ndarray, seed: int, uniform: Collection[Place] = ()
+    network: Chain,
+    rows: np.ndarray,
+    seed: int,
+    uniform: Collection[Place] = (),
+    *,
+    theory: bool = True,
 ) -> tuple[dict[tuple[int, str], Band], Birth | None, str]:
     """Bands by (stage, quantity), the birth behind them, and why there is none.
 
     `uniform` are the places of weights that are drawn uniformly. Theory has normal ones; the
-    difference is 1 over the fan-in, so that few inputs make its bands too wide.
+    difference is 1 over the fan-in, so that few inputs make its bands too wide. Without `theory`,
+    which takes longest, all bands are those of drawn networks.
     """
-    birth, reason = _birth(network, rows)
+    birth, reason = _birth(network, rows) if theory else (None, "it is not the declared network")
     bands: dict[tuple[int, str], Band] = {}
     small = [m for m in matrices_of(network) if m.place in uniform and 1 < m.fan_in < _FEW_INPUTS]
     drawable = network.number_of_parameters <= _MOST_PARAMETERS

@@ -50,19 +50,22 @@ def read_attention(
     rates = {f"lambda_{key}": float(W.shape[1]) for key, W in plain.items()}
     if groups < 1 or heads % groups or plain["q"].shape != (heads * size, n):
         raise UnreadableError("heads of shapes that do not fit", names)
-    choices = product((True, False), ("1/sqrt(d)", "1/d"), (None, _HALVES, _PAIRS), (False, True))
-    for causal, scale, planes, qk_norm in choices:
-        if planes is not None and size % 2:
+    scales = (("1/sqrt(d)", 1.0), ("1/d", 1.0), ("1/sqrt(d)", size**0.5))  # √d: not divided
+    choices = product(scales, (True, False), (None, _HALVES, _PAIRS), (False, True))
+    for (scale, factor), causal, planes, qk_norm in choices:
+        if (planes is not None and size % 2) or (qk_norm and factor != 1.0):
             continue
-        rope, params = None, plain
+        rope, params = None, {**plain, "q": factor * plain["q"]}
         if planes is not None:
-            rope, params = _ROTARY, plain if planes == _HALVES else _by_halves(plain, size)
+            rope, params = _ROTARY, params if planes == _HALVES else _by_halves(params, size)
+        sizes = {**variances, "C_q": factor**2 * variances["C_q"]}
         block = Attention(
             heads, size, width=len(out.value), causal=causal, scale=scale, rope=rope,
-            qk_norm=qk_norm, groups=None if groups == heads else groups, **variances, **rates,
+            qk_norm=qk_norm, groups=None if groups == heads else groups, **sizes, **rates,
         )  # fmt: skip
         if alike(_applied(block, params, signal), made.values):
-            return Part(block, params, sources), made, last
+            factors = {sources["q"]: factor} if factor != 1.0 else {}
+            return Part(block, params, sources, factors=factors), made, last
     raise UnreadableError("attention with another mask, scale or position code than ours", names)
 
 

@@ -40,6 +40,8 @@ def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None
     >>> z = np.linspace(-2, 2, 41)
     >>> match_activation(z, np.tanh(z)).name, match_activation(z, z**3)
     ('tanh', None)
+    >>> match_activation(1e9 * z, np.maximum(1e9 * z, 0)).name
+    'relu'
     """
     if before.shape != after.shape or before.size < 2:
         return None
@@ -47,8 +49,10 @@ def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None
     chosen = order[np.linspace(0, order.size - 1, _SAMPLE).astype(int)]
     x, y = before.ravel()[chosen], after.ravel()[chosen]
     values = list(zip(_known(), _values(x), strict=True))
-    for tolerance in (1e-12, 1e-7):  # a small signal hardly tells functions apart
+    for tolerance in (0.0, 1e-12, 1e-7):  # a small signal hardly tells functions apart
         fitting = [sigma for sigma, made in values if alike(made, y, tolerance)]
+        if fitting and tolerance == 0.0:
+            return fitting[0]  # the same numbers: ReLU, where a huge signal makes others of it
         if fitting:
             return fitting[0] if len(fitting) == 1 else None
     return _leaky(x, y)

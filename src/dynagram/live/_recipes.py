@@ -26,6 +26,7 @@ RECIPES: dict[str, Callable[[Matrix, int], float]] = {
     "normal-0.02": lambda _, __: _STD**2,
 }
 _OF_TABLES = ("gpt2", "normal-0.02")  # that say how embeddings are drawn
+Recipe = Callable[[Matrix, int], float | None]  # None where it says nothing
 
 
 def declared_network(
@@ -40,6 +41,33 @@ def declared_network(
     if isinstance(expected, str) and expected in RECIPES:
         return _of_recipe(network, expected, wholes or {})
     return _aligned(network, as_chain(expected, network))
+
+
+def recipe_of(expected: Any, positions: int) -> Recipe | None:
+    """What is declared as the variance of a matrix and its role alone; None where it is not so.
+
+    For models that are no network of ours: a config.json draws all matrices alike, and the last
+    ones of the branches alike.
+    """
+    if isinstance(expected, str) and expected in RECIPES:
+        name, says = expected, expected in _OF_TABLES
+        return lambda m, n: None if m.key == "token" and not says else RECIPES[name](m, n)
+    like = Chain([Dense(1)], (positions, 1))
+    listed = [m for m in matrices_of(as_chain(expected, like)) if m.is_weight]
+    if not any(m.key == "q" for m in listed):
+        return None  # of a network without attention every matrix is declared by itself
+    roles = {m.place: "token" if m.fan_in == 1 else str(m.is_branch_end) for m in listed}
+    sizes = {role: [m.variance for m in listed if roles[m.place] == role]
+             for role in roles.values()}  # fmt: skip
+    if any(max(some) > 1.001 * min(some) for some in sizes.values()):
+        return None
+
+    def variance(matrix: Matrix, branches: int) -> float | None:
+        del branches
+        role = "token" if matrix.fan_in == 1 else str(matrix.is_branch_end)
+        return sizes[role][0] if role in sizes else None
+
+    return variance
 
 
 def as_chain(expected: Any, like: Chain) -> Chain:
@@ -133,7 +161,11 @@ def pooled_network(
     common: dict[str, float] = {}
     counts: dict[Place, int] = {}
     for role, members in roles.items():
-        shared = common_size([m.variance * m.fan_in for m in members], [error(m) for m in members])
+        shared = common_size(
+            [m.variance * m.fan_in for m in members],
+            [error(m) for m in members],
+            same_shape=len({(m.fan_in, m.fan_out) for m in members}) == 1,
+        )
         if shared is not None:
             common[role], count = shared
             counts |= {m.place: count for m in members if m.is_weight}
@@ -146,18 +178,24 @@ def pooled_network(
     return with_variances(network, variance), counts
 
 
-def common_size(sizes: Sequence[float], errors: Sequence[float]) -> tuple[float, int] | None:
+def common_size(
+    sizes: Sequence[float], errors: Sequence[float], *, same_shape: bool = False
+) -> tuple[float, int] | None:
     """The size that all but a third of three or more agree in, and how many do; None for none.
+
+    Of three matrices of one shape two are enough.
 
     >>> common_size([1.0, 1.02, 0.98, 4.0], [0.02] * 4)
     (1.0, 3)
+    >>> common_size([1.0, 1.02, 4.0], [0.02] * 3, same_shape=True)
+    (1.01, 2)
     """
     middle = float(np.median(sizes))
     if len(sizes) < 3 or middle <= 0.0:
         return None
     close = np.array([abs(size / middle - 1.0) < max(6.0 * error, 0.1)
                       for size, error in zip(sizes, errors, strict=True)])  # fmt: skip
-    if np.mean(close) <= 2.0 / 3.0:
+    if 3 * int(np.sum(close)) < 2 * len(sizes) + (not same_shape):
         return None
     return float(np.mean(np.asarray(sizes)[close])), int(np.sum(close))
 

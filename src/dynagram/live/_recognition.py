@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class Recognised:
     - `rows`: the batch as the network takes it.
     - `weights`: every array of parameters.
     - `notes`: what is left out.
+    - `factors`: √d by the names of queries whose logits the model does not divide by it.
     """
 
     network: Chain
@@ -59,6 +61,7 @@ class Recognised:
     rows: np.ndarray
     weights: tuple[Weight, ...]
     notes: tuple[str, ...] = ()
+    factors: Mapping[str, float] = field(default_factory=dict)
 
 
 def recognise(graph: Graph) -> Recognised:
@@ -103,7 +106,8 @@ def recognise(graph: Graph) -> Recognised:
     wanted = behind * last.values.reshape(len(rows), -1)
     if not alike(_outputs(network, params, rows), wanted, 1e-6):
         raise UnreadableError("the blocks read do not give the outputs of the model")
-    return Recognised(network, params, rows, _weights(parts), tuple(notes))
+    factors = {name: f for part in parts for name, f in part.factors.items()}
+    return Recognised(network, params, rows, _weights(parts), tuple(notes), factors)
 
 
 def _factor_behind(graph: Graph, end: int) -> float:

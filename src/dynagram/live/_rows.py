@@ -38,12 +38,15 @@ class Part:
     - `block`, `params`: ours.
     - `sources`: name in the model of every array of `params`, by its letter.
     - `scale`: a factor that stands behind it, not yet part of its weights.
+    - `factors`: factors that are part of its weights though no parameter holds them, by name:
+        √d of queries whose logits are not divided by it.
     """
 
     block: Block
     params: Any
     sources: dict[str, str] = field(default_factory=dict)
     scale: float = 1.0
+    factors: dict[str, float] = field(default_factory=dict)
 
 
 def read_row(
@@ -302,7 +305,9 @@ def _read_residual(
     for number, row in enumerate(rows):
         for place, part in enumerate(row):
             sources |= {f"{number}.{place}.{key}": name for key, name in part.sources.items()}
-    return Part(block, params, sources), _after(signal, graph.nodes[after])
+    factors = {n: f for row in rows for part in row for n, f in part.factors.items()}
+    made = Part(block, params, sources, factors=factors)
+    return made, _after(signal, graph.nodes[after])
 
 
 def fold_scales(parts: list[Part]) -> list[Part]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
+from dynagram.activations import Activation
 from dynagram.live._causes import Cause
 from dynagram.live._graph import Graph
 from dynagram.live._live import is_torch
@@ -16,12 +17,13 @@ from dynagram.networks import Chain
 from dynagram.networks.blocks import Activate, Attention, Gated, Residual, RMSNorm
 from dynagram.networks.blocks._composite import every_block
 
-_DEAD = 0.6  # deep ReLU networks have up to half of their units silent on inputs that look alike
-_ENOUGH = 16
+_SAME = 0.01  # activations that differ by less are written differently and do the same
 _NEARLY_ALL = 0.9  # of a signal dropped: p was taken for the share that is kept
 
 
-def compare_structures(network: Chain, expected: Chain) -> list[Cause]:
+def compare_structures(
+    network: Chain, expected: Chain, factors: Mapping[str, float] | None = None
+) -> list[Cause]:
     """What is there in one network and not in the other."""
     causes = []
     ours, theirs = (_norm_places(net) for net in (network, expected))
@@ -52,11 +54,16 @@ def compare_structures(network: Chain, expected: Chain) -> list[Cause]:
                 )
             )
     kinds = [_activations(net) for net in (network, expected)]
-    if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
-        text = f"{', '.join(kinds[0])} in the model, {', '.join(kinds[1])} declared"
+    if not _do_the_same(*kinds):
+        ours, theirs = (", ".join(sorted(sigmas)) or "none" for sigmas in kinds)
+        text = f"{ours} in the model, {theirs} declared"
         causes.append(Cause("other activation", f"other activation: {text}"))
     heads = [[b for b in every_block(net.blocks) if isinstance(b, Attention)]
              for net in (network, expected)]  # fmt: skip
+    if factors and any(b.scale == "1/sqrt(d)" for b in heads[1]):
+        more = f" and {len(factors) - 1} more" if len(factors) > 1 else ""
+        text = f"logits of the queries of {next(iter(factors))}{more} are not divided by √d"
+        return [*causes, Cause("other attention", f"other attention: {text}", tuple(factors))]
     for a, b in zip(*heads, strict=False):
         if (a.causal, a.scale, a.heads, a.groups) != (b.causal, b.scale, b.heads, b.groups):
             text = f"{_of_heads(a)} in the model, {_of_heads(b)} declared"
@@ -85,9 +92,21 @@ def _norm_places(network: Chain) -> str:
     return "after" if behind and all(behind) and not any(inside) else ""
 
 
-def _activations(network: Chain) -> list[str]:
+def _activations(network: Chain) -> dict[str, Activation]:
     listed = every_block(network.blocks)
-    return sorted({b.activation.name for b in listed if isinstance(b, Activate | Gated)})
+    return {b.activation.name: b.activation for b in listed if isinstance(b, Activate | Gated)}
+
+
+def _do_the_same(ours: dict[str, Activation], theirs: dict[str, Activation]) -> bool:
+    """Whether each activation of a network is nearly one of the other: both forms of GELU are."""
+    z = np.linspace(-5.0, 5.0, 201)
+    values = [[np.asarray(sigma(z)) for sigma in some.values()] for some in (ours, theirs)]
+    values = [[made for made in some if np.max(np.abs(made - z)) > _SAME] for some in values]
+    return all(
+        any(np.max(np.abs(a - b)) < _SAME for b in values[1 - side])
+        for side in (0, 1)
+        for a in values[side]
+    )
 
 
 def find_copies(weights: Sequence[Weight]) -> list[Cause]:
@@ -136,7 +155,9 @@ def find_dropout(model: Any, graph: Graph) -> list[Cause]:
     for node in graph.nodes:
         if "dropout" in str(node.options.get("name", "")) and node.inputs:
             before = graph.nodes[node.inputs[0]].value
-            if before.shape == node.value.shape and not np.array_equal(before, node.value):
+            if before.shape == node.value.shape and not np.array_equal(
+                before, node.value, equal_nan=node.value.dtype.kind == "f"
+            ):
                 share = float(np.mean((node.value == 0.0) & (before != 0.0)))
                 text = f"{100 * share:.0f} % of a signal are set to 0 though the model is not in "
                 causes.append(Cause("dropout always on", f"dropout always on: {text}training"))
@@ -147,29 +168,3 @@ def find_dropout(model: Any, graph: Graph) -> list[Cause]:
             text += "the share that is dropped"
             causes.append(Cause("dropout too large", f"dropout too large: {text}"))
     return causes
-
-
-def find_dead_units(graph: Graph) -> tuple[list[Cause], dict[str, float]]:
-    """Layers most of whose units are 0 for the whole batch, and the share of every layer."""
-    shares: dict[str, float] = {}
-    causes = []
-    for node in graph.nodes:
-        if len(node.inputs) != 1 or node.op in ("linear", "conv", "embedding", "softmax"):
-            continue
-        before = graph.nodes[node.inputs[0]]
-        if before.op not in ("linear", "conv") or before.value.shape != node.value.shape:
-            continue
-        if not np.any(before.value):
-            continue  # weights of zeros, with which branches may begin
-        axis = 1 if before.op == "conv" else node.value.ndim - 1
-        rest = tuple(i for i in range(node.value.ndim) if i != axis)
-        count = node.value.size // node.value.shape[axis]
-        if count < _ENOUGH or not before.parameters or not np.any(node.value == 0.0):
-            continue
-        name = before.parameters[0].rpartition(".")[0] or before.parameters[0]
-        share = float(np.mean(np.all(node.value == 0.0, axis=rest)))
-        shares[name] = share
-        if share > _DEAD:
-            text = f"{100 * share:.0f} % of the units behind {name} are 0 on the whole batch"
-            causes.append(Cause("dead units", f"dead units: {text}", before.parameters))
-    return causes, shares

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from dynagram.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 
@@ -174,6 +176,59 @@ def torch_layers(module: nn.Module, x: Any) -> TorchLayers:
     if not listed:
         raise InvalidValueError("model", type(module).__name__, "has no parameters that are used")
     return TorchLayers(listed, unused, shared_parameters(module))
+
+
+def matrices_without_effect(module: nn.Module, x: Any, names: Sequence[str]) -> tuple[str, ...]:
+    """Weights of dense layers and convolutions on which nothing depends that the module returns.
+
+    It is asked in training mode, as some layers are used in it only; `names` are those to ask for.
+
+    >>> model = nn.Linear(3, 2)
+    >>> model.other = nn.Linear(2, 2)
+    >>> matrices_without_effect(model, torch.ones(2, 3), ["other.weight", "other.bias"])
+    ('other.weight',)
+    """
+    module = unwrapped(module)
+    owners = dict(module.named_modules())
+    asked = {name: p for name, p in module.named_parameters() if name in names and p.ndim > 1
+             and kind_of(owners[name.rpartition(".")[0]]) in ("linear", "conv")}  # fmt: skip
+    if not asked:
+        return ()
+    values = {name: p.detach().clone().requires_grad_(True) for name, p in asked.items()}
+    arguments = x if isinstance(x, tuple) else (x,)
+    like = next(iter(module.parameters()))
+    arguments = tuple(as_tensor(part, like) for part in arguments)
+    try:
+        with undisturbed(module), torch.enable_grad():
+            module.train()
+            outputs = every_tensor(torch.func.functional_call(module, values, arguments))
+            total = sum(output.double().sum() for output in outputs if output.requires_grad)
+            slopes: Any = [None] * len(asked)
+            if isinstance(total, torch.Tensor):
+                slopes = torch.autograd.grad(total, list(values.values()), allow_unused=True)
+    except Exception:  # a module that cannot be trained on this batch says nothing
+        return ()
+    return tuple(name for name, slope in zip(asked, slopes, strict=True) if slope is None)
+
+
+def every_tensor(output: Any) -> list[torch.Tensor]:
+    """All floating-point tensors of what a module returns."""
+    if isinstance(output, torch.Tensor):
+        return [output] if output.is_floating_point() else []
+    values = output.values() if isinstance(output, dict) else output
+    if not isinstance(values, Iterable) or isinstance(values, str):
+        return []
+    return [tensor for value in values for tensor in every_tensor(value)]
+
+
+def as_tensor(value: Any, like: torch.Tensor) -> Any:
+    """An array or tensor on the device and in the precision of another; all else as it is."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.to(like.device)
+    return value.to(like.dtype) if value.is_floating_point() else value
 
 
 def kind_of(module: nn.Module) -> str:

@@ -12,6 +12,7 @@ from torch import nn
 from dynagram.live._layers import LayerNumbers, layer_numbers
 from dynagram.live._torch_layers import (
     TorchLayer,
+    as_tensor,
     first_tensor,
     torch_layers,
     undisturbed,
@@ -39,7 +40,7 @@ def measure_torch(
     module = unwrapped(module)
     arguments = x if isinstance(x, tuple) else (x,)
     like = next(iter(module.parameters()))
-    arguments = tuple(_as_tensor(part, like) for part in arguments)
+    arguments = tuple(as_tensor(part, like) for part in arguments)
     layers = torch_layers(module, arguments).layers
     seen: dict[str, torch.Tensor] = {}
 
@@ -53,7 +54,7 @@ def measure_torch(
 
     handles = [layer.module.register_forward_hook(keep(layer.name)) for layer in layers]
     values = {
-        name: p.detach() if parameters is None else _as_tensor(parameters[name], p).to(p.dtype)
+        name: p.detach() if parameters is None else as_tensor(parameters[name], p).to(p.dtype)
         for name, p in module.named_parameters()
     }
     values = {name: p.clone().requires_grad_(p.is_floating_point()) for name, p in values.items()}
@@ -74,15 +75,6 @@ def measure_torch(
     return [
         _numbers(layer, x, g, squares) for layer, x, g in zip(layers, signals, back, strict=True)
     ]
-
-
-def _as_tensor(value: Any, like: torch.Tensor) -> Any:
-    if isinstance(value, np.ndarray):
-        value = torch.from_numpy(np.ascontiguousarray(value))
-    if not isinstance(value, torch.Tensor):
-        return value
-    value = value.to(like.device)
-    return value.to(like.dtype) if value.is_floating_point() else value
 
 
 def _numbers(

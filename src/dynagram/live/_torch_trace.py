@@ -47,8 +47,13 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
     if source is None:
         raise InvalidValueError("data", type(x).__name__, "expected a tensor or a tuple with one")
     recorder.enter(source)
-    with undisturbed(copied), torch.no_grad(), recorder:
-        output = copied(*arguments)
+    usual = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)  # of what the model makes on its way
+        with undisturbed(copied), torch.no_grad(), recorder:
+            output = copied(*arguments)
+    finally:
+        torch.set_default_dtype(usual)
     number = recorder.number_of(first_tensor(output))
     if number is None:
         allowed = "its output does not depend on the batch by operations that can be traced"
@@ -66,7 +71,7 @@ def _double_copy(module: nn.Module) -> nn.Module:
     for part in copied.modules():  # hooks of others are not run twice
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
             getattr(part, name).clear()
-    return copied.to(device="cpu", dtype=torch.float64)
+    return copied.to(device="cpu").double()  # complex numbers stay what they are
 
 
 def _double(value: Any) -> Any:
@@ -173,7 +178,7 @@ def _classify(
         is_data = [isinstance(known.get(id(t)), int) for t in _tensors(args)]
         if name in ("matmul", "__matmul__", "mm") and is_data == [True, False]:
             return "linear", {"transposed": True}
-        return "matmul", {}
+        return "matmul", {"einsum": name == "einsum"}
     if name in _CONVOLUTIONS:
         given = dict(zip(("stride", "padding", "dilation", "groups"), args[3:], strict=False))
         named = {k: v for k, v in options.items() if isinstance(v, int | tuple | str)}

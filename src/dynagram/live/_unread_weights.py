@@ -15,13 +15,11 @@ import numpy as np
 
 from dynagram.live._causes import WeightReading
 from dynagram.live._graph import Graph, Node
-from dynagram.live._recipes import RECIPES, common_size
+from dynagram.live._recipes import Recipe, common_size
 from dynagram.live._recognition import Weight
 from dynagram.live._redraw import error_of_square
 from dynagram.live._rows import UnreadableError, weight_of
 from dynagram.live._walk import Matrix
-
-_TABLES = ("gpt2", "normal-0.02")
 
 
 def weights_of(graph: Graph) -> list[Weight]:
@@ -57,10 +55,9 @@ def _of_node(node: Node) -> list[Weight]:
 
 
 def read_sizes(
-    graph: Graph, weights: Sequence[Weight], recipe: str | None
+    ends: set[int], weights: Sequence[Weight], recipe: Recipe | None
 ) -> tuple[list[WeightReading], int]:
     """Every array beside the variance that it should have, and the number of residual branches."""
-    ends = _branch_ends(graph)
     branches = sum(weight.block in ends for weight in weights)
     last = weights[-1].block if weights else 0
     matrices = [
@@ -72,13 +69,14 @@ def read_sizes(
     readings = []
     for weight, matrix, error in zip(weights, matrices, errors, strict=True):
         if recipe is not None:
-            if matrix.key == "token" and recipe not in _TABLES:
+            variance, shrink = recipe(matrix, max(branches, 1)), 1.0
+            if variance is None:
                 continue
-            meant, shrink = RECIPES[recipe](matrix, max(branches, 1)), 1.0
+            meant = variance
         else:
             like = [(m.variance, e) for m, e in zip(matrices, errors, strict=True)
                     if m.role == matrix.role]  # fmt: skip
-            common = common_size(*zip(*like, strict=True))
+            common = common_size(*zip(*like, strict=True), same_shape=True)
             if common is None:
                 continue
             meant, count = common
@@ -99,7 +97,7 @@ def _square(weight: Weight) -> float:
     return float(np.mean(np.square(weight.values, dtype=np.float64)))
 
 
-def _branch_ends(graph: Graph) -> set[int]:
+def branch_ends(graph: Graph) -> set[int]:
     """Products whose values go straight into a sum with another signal: ends of branches."""
     inside = graph.between(0, graph.output)
     readers: dict[int, list[Any]] = {}

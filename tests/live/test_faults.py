@@ -1,0 +1,213 @@
+"""Faults that a pass shows by itself, and readings of models that make numbers on their way."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dynagram.live._faults import (
+    find_dead_units,
+    find_lone_layer,
+    find_lost_signal,
+    find_no_numbers,
+    find_odd_gains,
+    find_unused,
+    find_wrong_softmax,
+)
+from dynagram.live._live import read_live
+from dynagram.live._recipes import recipe_of
+from dynagram.live._structure import compare_structures
+from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
+from dynagram.networks import MLP, load_config
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from dynagram.live._torch_trace import trace_torch  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import check_models as models  # noqa: E402
+
+
+def graph_of(model, x):
+    return trace_torch(model, x)[0]
+
+
+def test_silent_units_are_a_fault_where_no_others_are_always_on():
+    torch.manual_seed(0)
+    model, x = models.mlp(64, 3, "relu"), torch.randn(32, 24)
+    causes, shares = find_dead_units(graph_of(model, x))
+    assert causes == []
+    assert list(shares) == ["0", "2", "4"]
+    assert max(shares.values()) < 0.1
+    alike = torch.randn(1, 24) + 1e-3 * torch.randn(32, 24)
+    causes, shares = find_dead_units(graph_of(model, alike))  # half are silent, half always on
+    assert causes == []
+    assert all(0.3 < share < 0.7 for share in shares.values())
+    models.changed(model, lambda m: m[2].bias[:24].fill_(-20.0))
+    causes, shares = find_dead_units(graph_of(model, x))
+    assert [(c.name, c.parameters[0]) for c in causes] == [("dead units", "2.weight")]
+    assert "38 %" in causes[0].message
+    assert "2" not in shares
+    normed = nn.Sequential(nn.Linear(24, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Linear(32, 2))
+    models.changed(normed, lambda m: m[1].bias.fill_(-10.0))
+    assert [c.parameters[0] for c in find_dead_units(graph_of(normed, x))[0]] == ["1.weight"]
+
+
+class Branches(nn.Module):
+    """x + norm(conv(x)), some times."""
+
+    def __init__(self, depth, without=()):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(depth))
+        self.norms = nn.ModuleList(nn.GroupNorm(2, 8) for _ in range(depth))
+        self.last, self.without = nn.Linear(8, 2), without
+
+    def forward(self, x):
+        for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            x = norm(x)
+            x = conv(torch.relu(x)) + (0.0 if number in self.without else x)
+        return self.last(x.mean((2, 3)))
+
+
+def test_a_signal_that_is_lost_on_its_way():
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 8, 8)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.MaxPool2d(2), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(36, 2)
+    )
+    assert find_lost_signal(graph_of(model, x)) == []
+    models.changed(model, lambda m: m[4].weight.zero_())
+    assert find_lost_signal(graph_of(model, x)) == []  # readouts may begin so
+    models.changed(model, lambda m: m[2].weight.zero_())
+    (cause,) = find_lost_signal(graph_of(model, x))
+    assert (cause.name, cause.parameters) == ("weights are zero", ("2.weight",))
+    large = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 2))
+    models.changed(large, lambda m: m[0].bias.fill_(1e4))
+    (cause,) = find_lost_signal(graph_of(large, torch.randn(4, 3)))
+    assert (cause.name, cause.parameters) == ("signal lost", ())
+    assert "sigmoid" in cause.message
+
+
+def test_gains_and_sums_that_one_layer_of_many_lacks():
+    torch.manual_seed(0)
+    x, model = torch.randn(4, 8, 4, 4), Branches(4)
+    graph, parameters = trace_torch(model, x)
+    assert find_odd_gains(graph, parameters) == []
+    assert find_lone_layer(weights_of(graph), branch_ends(graph)) == []
+    models.changed(model, lambda m: m.norms[2].weight.zero_())
+    (cause,) = find_odd_gains(*trace_torch(model, x))
+    assert cause.parameters == ("norms.2.weight",)
+    models.changed(model, lambda m: [norm.weight.zero_() for norm in m.norms])
+    assert find_odd_gains(*trace_torch(model, x)) == []  # meant so
+    for without, names in (((1,), ["convs.1.weight"]), ((0,), []), ((1, 2), [])):
+        graph = graph_of(Branches(4, without), x)
+        causes = find_lone_layer(weights_of(graph), branch_ends(graph))
+        assert [name for cause in causes for name in cause.parameters] == names
+
+
+class Mixing(nn.Module):
+    """Attention whose softmax is over an axis of one's choice."""
+
+    def __init__(self, axis):
+        super().__init__()
+        self.qk, self.v, self.axis = nn.Linear(6, 12), nn.Linear(6, 6), axis
+
+    def forward(self, x):
+        q, k = self.qk(x).chunk(2, -1)
+        return functional.dropout((q @ k.mT).softmax(self.axis), 0.1, self.training) @ self.v(x)
+
+
+def test_a_softmax_over_the_wrong_axis_is_named():
+    torch.manual_seed(0)
+    x = torch.randn(3, 5, 6)
+    assert find_wrong_softmax(graph_of(Mixing(-1), x)) == []
+    for axis in (0, 1):
+        (cause,) = find_wrong_softmax(graph_of(Mixing(axis), x))
+        assert cause.name == "softmax over the wrong axis"
+        assert cause.parameters == ("qk.weight",)
+
+
+def test_the_first_nan_is_told():
+    torch.manual_seed(0)
+    assert find_no_numbers(graph_of(Mixing(0), torch.ones(2, 3, 6))) == []
+    model = nn.Sequential(nn.Linear(6, 4), nn.Softmax(-1), nn.Linear(4, 2))
+    models.changed(model, lambda m: m[0].bias.fill_(float("inf")))
+    (cause,) = find_no_numbers(graph_of(model, torch.ones(2, 6)))
+    assert (cause.name, cause.parameters) == ("not a number", ("0.weight", "0.bias"))
+    assert "softmax" in cause.message
+
+
+class Heads(nn.Module):
+    """A layer that nothing calls, one for training only, and one for a second output."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.aid, self.idle = (nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x):
+        x = torch.relu(self.one(x))
+        return (x, self.two(x), self.aid(x)) if self.training else (x, self.two(x))
+
+
+def test_layers_without_any_effect_are_told_from_those_for_training():
+    model, x = Heads().eval(), torch.ones(2, 4)
+    graph = graph_of(model, x)
+    unused = [name for name, _ in model.named_parameters() if name not in graph.used()]
+    assert len(unused) == 6
+    (cause,) = find_unused(model, x, graph, unused)
+    assert (cause.name, cause.parameters) == ("unused layer", ("idle.weight",))
+    assert not model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+class Rotating(nn.Module):
+    """A recurrent pass from zeros that the model makes, and a rotation by complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.read, self.again = nn.Linear(3, 4), nn.Linear(4, 4)
+        self.register_buffer("turn", torch.polar(torch.ones(2), torch.tensor([0.3, 1.2])))
+
+    def forward(self, x):
+        h = torch.zeros(len(x), 4)
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.read(x[:, t]) + self.again(h))
+            h = torch.view_as_real(torch.view_as_complex(h.view(-1, 2, 2)) * self.turn).flatten(1)
+        return h
+
+
+def test_numbers_that_a_model_makes_are_those_of_its_pass():
+    torch.manual_seed(0)
+    model, x = Rotating(), torch.randn(5, 3, 3)
+    graph = graph_of(model, x)
+    np.testing.assert_allclose(graph.nodes[graph.output].value, model(x).detach(), atol=1e-5)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_logits_that_are_not_divided_are_read_and_named():
+    torch.manual_seed(0)
+    model = models.GPT(32, 1, flash=False, power=0.0)
+    live = read_live(model, torch.randint(97, (2, 6)))
+    assert live.recognised is not None, live.reason
+    assert live.recognised.factors == {"h.0.attn.c_attn.weight": pytest.approx(8**0.5)}
+    own, declared = live.recognised.network, load_config(models.gpt_config(32, 1), positions=6)
+    (cause,) = compare_structures(own, declared, live.recognised.factors)
+    assert cause.name == "other attention"
+    assert "not divided by √d" in cause.message
+
+
+def test_a_config_says_sizes_where_a_model_cannot_be_read():
+    torch.manual_seed(0)
+    recipe = recipe_of(models.gpt_config(64, 3), 6)
+    for scaled, least, most in (("c_proj.weight", 0.8, 1.25), ("no name", 4.0, 9.0)):
+        graph = graph_of(models.GPT(64, 3, scaled=scaled), torch.randint(97, (2, 6)))
+        sizes, branches = read_sizes(branch_ends(graph), weights_of(graph), recipe)
+        assert branches == 6
+        ratios = [size.ratio for size in sizes if size.matrix.is_branch_end]
+        assert len(ratios) == 6
+        assert least < min(ratios) < max(ratios) < most
+        assert all(0.8 < s.ratio < 1.25 for s in sizes if not s.matrix.is_branch_end)
+    assert recipe_of(MLP([4, 4, 4], "relu", C_b=0.0, C_W=2.0), 1) is None
