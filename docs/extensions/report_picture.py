@@ -11,10 +11,10 @@ import os
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 PICTURE = Path(__file__).parent.parent / "images" / "report.png"
-SIZE = {"width": 1080, "height": 900}
+SIZE: ViewportSize = {"width": 1080, "height": 900}
 
 
 def take(page: Path) -> None:
