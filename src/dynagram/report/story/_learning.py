@@ -48,10 +48,13 @@ def tell_learning(
     moved, moved_error = (change[0][-1], change[1][-1]) if change is not None else (None, 0.0)
     lazy = moved is not None and bool(moved + 2.0 * moved_error < _LAZY)
     better = bool(end > start + 2 * np.hypot(start_error, end_error))
+    than, others = "after training", "before"
+    if trained.outputs is None:
+        than, others = "than in random networks of its variances", "in those"
     words = (
         "The targets can be read off the last hidden layer "
-        f"{'better' if better else 'no better'} after training: a linear readout explains "
-        f"{percent(end)} of them, {percent(start)} before."
+        f"{'better' if better else 'no better'} {than}: a linear readout explains "
+        f"{percent(end)} of them, {percent(start)} {others}."
     )
     kind = "good" if better and not lazy else "warn"
     tile = Tile(
@@ -63,8 +66,8 @@ def tell_learning(
         kind,
     )
     if moved is None:
-        kind = "good"
-        tile = Tile("Learned", percent(end), "of the targets", words, "good")
+        kind = "good" if better else "warn"
+        tile = Tile("Learned", percent(end), "of the targets", words, kind)
     finding = Finding(
         words,
         "at infinite width features stand still and the kernel does not move; at this width it "

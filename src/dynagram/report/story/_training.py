@@ -25,6 +25,7 @@ TITLE = "What training will do"
 # More samples than this at order 1/n take minutes; infinite width is told instead.
 _MOST_SAMPLES = 32
 _MOST_ROWS = 24
+_MOVES = "no: the kernel moves"
 # Of four-sample averages: what it leaves is in the errors, and less takes minutes.
 _ACCURACY = 0.015
 
@@ -40,7 +41,7 @@ def tell_training(
     regime = predicted.regime
     close, count = _closeness(predicted, measured)
     outputs = int(predicted.mean.size)
-    agrees = count <= max(1, round(0.05 * outputs)) if predicted.members is None else True
+    agrees = count <= max(1, round(0.05 * outputs))
     kind = kind_of(regime) if agrees else "warn"
     tile = Tile(
         "Training",
@@ -57,14 +58,14 @@ def tell_training(
     if predicted.of_one_network:
         seen = f"this network, trained on: its outputs are {close} away, root mean square"
         words = "is how far outputs after training are from what its own kernel, held fixed, says."
-        tile = Tile("Training", close, tile.verdict, words, kind_of(regime))
+        tile = Tile("Training", close, tile.verdict if agrees else _MOVES, words, kind)
     finding = Finding(
         f"Before training, theory tells the mean output of unseen inputs to within {close}; "
         + rows,
         f"{_end_loss(predicted)}mean and spread of every output below, at order {predicted.order}"
         + (f" ({left_out})" if left_out else ""),
         seen,
-        applies(regime),
+        applies(regime) if agrees or not predicted.of_one_network else f"{_MOVES}; {regime}",
         kind,
         other_reasons(regime),
     )
