@@ -42,6 +42,14 @@ def test_reads_files_beside_the_config(write, monkeypatch, tmp_path_factory):
     assert (read_config(path).how.time, read_config(path).how.loss) == (3.0, "mean")
 
 
+def test_few_numbers_may_stand_in_the_file(write):
+    here = "[data]\ntrain_x = [[1, 0.5], [0, 2]]\ntrain_y = [1.0, -1.0]\ntest_x = [[3, 4]]\n"
+    config = read_config(write(NETWORK + here + FLOW))
+    np.testing.assert_array_equal(config.data.x, [[1.0, 0.5], [0.0, 2.0]])
+    np.testing.assert_array_equal(config.data.y, [[1.0], [-1.0]])
+    np.testing.assert_array_equal(config.data.test_x, [[3.0, 4.0]])
+
+
 def test_reads_a_posterior_and_skips(write):
     network = NETWORK.replace("[2, 8, 1]", "[2, 8, 8, 1]") + "skip = 0.5\n"
     config = read_config(write(network + DATA + "[posterior]\nnoise = 0.1\n"))
@@ -79,6 +87,9 @@ def test_the_digits(write):
         (NETWORK + DATA + "more = 1\n" + FLOW, "allowed: train_x, train_y, test_x, test_y, name"),
         (NETWORK + '[data]\ntrain_x = "x.npy"\n' + FLOW, "train_y, test_x"),
         (NETWORK + DATA.replace("x.npy", "none.npy") + FLOW, "no such file"),
+        (NETWORK + DATA.replace('"x.npy"', "[[1, 2], [3]]") + FLOW, "rows of numbers of one len"),
+        (NETWORK + DATA.replace('"x.npy"', '["a"]') + FLOW, "expected the name of a file, or rows"),
+        (NETWORK + DATA.replace('"x.npy"', "3") + FLOW, "expected a text in quotes"),
         (NETWORK + '[data]\nname = "letters"\n' + FLOW, "expected one of digits"),
         (NETWORK + '[data]\nname = "mnist"\n' + FLOW, "needs the folder"),
         (NETWORK + DATA + '[training]\nalgorithm = "sgd"\n', "eta = None"),

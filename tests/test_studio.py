@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dynagram.config import parse_config
 from dynagram.errors import InvalidValueError
 from dynagram.studio import State, Studio, answer, parse_formula
 from dynagram.studio._answers import PARTS
@@ -48,11 +49,17 @@ def test_nonsense_and_code_are_refused_in_one_line(text):
     assert "\n" not in str(raised.value)
 
 
-def test_a_state_is_checked_and_written_three_ways():
+def test_a_state_is_checked_and_written_three_ways(tmp_path):
     state = State.of({"activation": "tanh", "C_W": "1.2", "width": "32", "depth": 3})
     assert (state.C_W, state.width, state.depth) == (1.2, 32, 3)
     tables = tomllib.loads(state.to_toml())
     assert tables["network"]["widths"] == [2, 32, 32, 1]
+    problem = parse_config(state.to_toml(), tmp_path)  # complete: needs no other file
+    assert problem.network == state.trained_network()
+    np.testing.assert_allclose(problem.data.x, state.problem().x, atol=1e-6)
+    own = State.of({"activation": "formula", "formula": "(z^2 *\n tanh(z))"}).to_toml()
+    assert tomllib.loads(own)["network"]["activation"] == "my_module:sigma"
+    assert "def sigma(z): return (z**2 * tanh(z))\n" in own
     assert tables["training"]["steps"] == state.steps
     assert "dynagram critical tanh --cb 0.1729 --cw 1.2" in state.to_command()
     scope = {}

@@ -16,7 +16,8 @@
     steps = 100                # a `time` τ for "flow"; without either, to the end
     record = [1, 10, 100]      # moments that are looked at; left out: the last
 
-Instead of files, [data] takes `name = "digits"` (or "mnist", "svhn", "cifar10" with `folder`) and
+Few numbers can stand in the file: train_x = [[0.5, 1.0], [2.0, 1.0]], one row per sample. Instead
+of these, [data] takes `name = "digits"` (or "mnist", "svhn", "cifar10" with `folder`) and
 `classes`, `train`, `test`, `seed`. Pixels are then divided by the root mean square of the training
 images; targets are ±1 for two classes and one output, else one-hot.
 """
@@ -27,6 +28,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dynagram.data import Data, digits, load_array, local_images
 from dynagram.data._files import read_bytes
@@ -157,8 +160,24 @@ def _read_data(table: dict[str, Any], folder: Path, at_most: tuple[int, int] | N
     _refuse_unknown("[data]", table, (*_FILES, "name"))
     if missing := [key for key in _FILES[:3] if key not in table]:
         raise InvalidValueError("[data]", ", ".join(missing), "must be given, or a name")
-    arrays = {key: load_array(folder / _text(key, table[key]), key) for key in table}
+    arrays = {key: _array(key, value, folder) for key, value in table.items()}
     return Data(*(arrays.get(key) for key in _FILES))
+
+
+def _array(key: str, value: object, folder: Path) -> np.ndarray:
+    """The numbers of a file, or those that stand here."""
+    if not isinstance(value, list):
+        return load_array(folder / _text(key, value), key)
+    try:
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        allowed = "expected the name of a file, or rows of numbers of one length"
+        raise InvalidValueError(key, _shortened(value), allowed) from error
+
+
+def _shortened(value: object, most: int = 60) -> str:
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _named(table: dict[str, Any], folder: Path, at_most: tuple[int, int] | None) -> Data:

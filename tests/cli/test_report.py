@@ -1,6 +1,8 @@
 """`dynagram report`: one offline page, continued where it was stopped, written whole or not."""
 
+import html
 import json
+import re
 
 import numpy as np
 import pytest
@@ -104,9 +106,10 @@ def test_a_stage_that_is_refused_says_why(problem, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_page(run, problem, tmp_path):
+def test_the_whole_page(run, problem, tmp_path, monkeypatch):
     folder = tmp_path / "page"
-    result = run("report", problem, "-o", folder, "--quick", "--members", 8)
+    monkeypatch.chdir(tmp_path)
+    result = run("report", problem.name, "-o", folder, "--quick", "--members", 8)
     assert result.exit_code == 0, result.output
     page = (folder / "index.html").read_text()
     assert len(page) < 3_000_000
@@ -118,6 +121,24 @@ def test_the_whole_page(run, problem, tmp_path):
         assert piece in page, piece
     assert page.count('class="tile ') == 5
     assert "Not told here" not in page
+    assert "dynagram report run.toml --quick --members 8" in page
+    assert run_what_is_shown(page, tmp_path, monkeypatch) > 5
+
+
+def run_what_is_shown(page, folder, monkeypatch, **names):
+    """Run the code that a page shows for its numbers, after its lines of Python; how many ran."""
+    shown = [html.unescape(text) for text in re.findall(r"<code>(.*?)</code>", page, re.S)]
+    monkeypatch.chdir(folder)
+    for text in shown:
+        if text.startswith("[network]"):
+            (folder / "problem.toml").write_text(text)
+    (start,) = [text for text in shown if "\nsubject = " in text]
+    exec(start, names)
+    made = re.findall(r'"made">.*?<code>(.*?)</code>', page, re.S)
+    calls = dict.fromkeys(html.unescape(text) for text in made)
+    for text in calls:
+        exec(text, names)
+    return len(calls)
 
 
 @pytest.mark.slow
@@ -138,6 +159,35 @@ def test_weights_and_runs_have_pages_too(run, problem, tmp_path):
     result = run("report", stored, "-o", folder, "--quick")
     assert result.exit_code == 0, result.output
     assert "8 trained networks" in (folder / "index.html").read_text()
+
+
+def test_a_live_model_has_a_page(run, complaint, tmp_path, told, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "mine_of_report.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)\n"
+        "    return torch.nn.Sequential(*layers)\n"
+        "def both():\n"
+        "    x = torch.randn(40, 4)\n"
+        "    return make(), (x, x[:, :1].sign())\n"
+        "def three():\n"
+        "    return 1, 2, 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    x = np.random.default_rng(0).normal(size=(40, 4))
+    np.savez(tmp_path / "b.npz", x=x, y=np.sign(x[:, :1]))
+    result = run(
+        "report", "mine_of_report:make", "--data", tmp_path / "b.npz", "-o", tmp_path / "p"
+    )
+    assert result.exit_code == 0, result.output
+    assert "A checkpoint: tanh, widths 4, 8, 1" in (tmp_path / "p" / "index.html").read_text()
+    assert run("report", "mine_of_report:both", "-o", tmp_path / "p").exit_code == 0
+    assert "dynagram report mine_of_report:both" in (tmp_path / "p" / "index.html").read_text()
+    assert "--data = None" in complaint("report", "mine_of_report:make")
+    assert "returned 3 things" in complaint("report", "mine_of_report:three")
+    assert told.count("first") == 2
 
 
 def test_report_refuses(complaint, problem, tmp_path):

@@ -77,10 +77,11 @@ def report(tmp_path_factory) -> Path:
     two = panels({"left": lines, HOSTILE: lines}, Axis("x"), Axis("y"))
     rows = [["b", "10.5", HOSTILE], ["a", "−2", "y"], ["c", "9 ± 1", "z"]]
     blocks = [
-        Finding(HOSTILE, "1", "2 ± 1", "trust: " + HOSTILE),
+        Finding(HOSTILE, "1", "2 ± 1", "trust: " + HOSTILE, reasons=[HOSTILE]),
         Figure(one, "A chart.", "call()"),
         Figure(two, "Panels."),
         Table(["name", "number", HOSTILE], rows),
+        Table(["name"], [["folded " + HOSTILE]], folded=HOSTILE),
         Code("pip install " + "x" * 300),
         Text(HOSTILE),
     ]
@@ -112,7 +113,7 @@ def test_a_page_opens_fits_and_asks_for_nothing(page_of, report, viewport, dark)
 
 def test_tables_sort_by_keyboard_and_code_copies(page_of, report):
     page = ready(page_of(report.as_uri()))
-    first = "table.sortable tbody tr:first-child td:first-child"
+    first = "section > .table tbody tr:first-child td:first-child"
     button = page.locator("th button").nth(1)
     button.focus()
     page.keyboard.press("Enter")
@@ -122,6 +123,11 @@ def test_tables_sort_by_keyboard_and_code_copies(page_of, report):
     page.locator("th button").nth(0).click()
     assert page.locator(first).inner_text() == "a"
     assert page.locator("th[aria-sort]").count() == 1
+    folded = page.locator("section > details.more")
+    assert not folded.locator("table").is_visible()
+    folded.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert folded.locator("table").is_visible()
     page.locator("section > .code > button").click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()").startswith("pip install xxx")

@@ -60,12 +60,14 @@ def test_every_block_is_shown_and_escaped():
 
 def test_a_finding_a_tile_and_a_picture_are_escaped_too():
     tile = Tile("<i>", "1 < 2", "a & b", "words", "warn")
-    finding = Finding("s < t", "e & f", "m", "trust: <script>", "good")
+    finding = Finding("s < t", "e & f", "m", "trust: <script>", "good", ["r < q"])
     table = Table(["image"], [[Picture('data:image/png;base64,"x', "a <b>")]])
-    page = render("t", [Section("S", [finding, table, Heading("<u>")], tile)])
+    folded = Table(["n"], [["1"]], folded="more > less")
+    page = render("t", [Section("S", [finding, table, folded, Heading("<u>")], tile)])
     for piece in (
         'class="tile warn" href="#section-1"', "&lt;i&gt;", "1 &lt; 2", "a &amp; b", "s &lt; t",
         "trust: &lt;script&gt;", "&quot;x", "a &lt;b&gt;", "<h3>&lt;u&gt;</h3>",
+        "<li>r &lt; q</li>", "<summary>more &gt; less</summary>",
     ):  # fmt: skip
         assert piece in page, piece
 

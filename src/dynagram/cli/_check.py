@@ -60,18 +60,17 @@ def check(
 ) -> None:
     """Is this network initialised and scaled as you think? Exit code 1 when something is wrong."""
     from dynagram.live import check as check_model
+    from dynagram.live._live import fitting_inputs
 
     chosen = None if sizes is None else integers("--sizes", sizes)
     if ":" in model:
         factory = _factory(model)
-        made, batch = _called(factory, model), None
-        if isinstance(made, tuple):
-            made, batch = made
+        made, batch = made_model(model)
         inputs = _inputs(data) if data is not None else batch
         if inputs is None:
             inputs = _random_inputs(made, seed)
         result = check_model(
-            made, _fitting(made, inputs), expected=expected, factory=_maker(factory),
+            made, fitting_inputs(made, inputs), expected=expected, factory=_maker(factory),
             scheme=scheme, sizes=chosen, seed=seed,
             optimizer=None if optimizer is None else _factory(optimizer, "--optimizer"),
         )  # fmt: skip
@@ -83,6 +82,17 @@ def check(
         _print(result)
     if not result.is_fine:
         raise typer.Exit(1)
+
+
+def made_model(path: str) -> tuple[Any, Any]:
+    """What package.module:function makes: the model, and what came with it, if anything."""
+    made = _called(_factory(path), path)
+    if not isinstance(made, tuple):
+        return made, None
+    if len(made) != 2:
+        allowed = f"returned {len(made)} things; expected a model, or a model and its batch"
+        raise InvalidValueError("model", path, allowed)
+    return made
 
 
 def _factory(path: str, name: str = "model") -> Any:
@@ -125,19 +135,6 @@ def _random_inputs(model: Any, seed: int) -> Any:
     from dynagram.live._models import default_batch
 
     return default_batch(model, samples=_SAMPLES, seed=seed)
-
-
-def _fitting(model: Any, inputs: Any) -> Any:
-    """Arrays of a file as tensors of the model's own precision."""
-    from dynagram.live._live import is_torch
-
-    if not is_torch(model) or not isinstance(inputs, np.ndarray):
-        return inputs
-    import torch
-
-    dtype = next(iter(model.parameters())).dtype
-    tensor = torch.from_numpy(np.ascontiguousarray(inputs))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from dynagram.cli._models import LayerNames, load_model
@@ -21,24 +24,29 @@ else:
     Effort = Subject = object  # imported when the command runs, so that --help stays quick
 
 
+# Samples that a live model is read with.
+_TRACED = 64
+
+
 def report(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A TOML file of a problem, the folder of a run, or a file of weights; without "
-            "one, handwritten digits."
+            help="A TOML file of a problem, the folder of a run, a file of weights, or "
+            "package.module:function that makes your model; without one, handwritten digits."
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the page.")] = Path(
         "dynagram-report"
     ),
     data: Annotated[
-        Path | None, typer.Option(help="With weights: a .npz file with x and y.")
+        Path | None, typer.Option(help="With weights or a model: a .npz file with x and y.")
     ] = None,
     activation: NamedActivation = None,
     layers: LayerNames = None,
     lr: Annotated[
-        float | None, typer.Option("--lr", help="With weights: rate of the training to come.")
+        float | None,
+        typer.Option("--lr", help="With weights or a model: rate of the training to come."),
     ] = None,
     members: Annotated[
         int | None, typer.Option("--members", help="Networks that are trained.")
@@ -58,6 +66,7 @@ def report(
 
     subject = _subject(source, data, activation, layers, lr)
     effort = _effort(quick, members, seed)
+    subject = replace(subject, command=subject.command + _options(quick, members, seed))
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,9 +96,12 @@ def _subject(
 
     given = {"--data": data, "--activation": activation, "--layers": layers, "--lr": lr}
     is_weights = source is not None and source.is_file() and source.suffix.lower() != ".toml"
+    is_live = source is not None and ":" in source.name and not source.exists()
     for name, value in given.items():
-        if value is not None and not is_weights:
+        if value is not None and not is_weights and not (is_live and name in ("--data", "--lr")):
             raise InvalidValueError(name, value, "goes with a file of weights")
+    if is_live:
+        return _live(str(source), data, lr)
     if source is None:
         return default_subject()
     if source.is_dir():
@@ -105,14 +117,49 @@ def _subject(
     assert data is not None
     assert activation is not None
     model, batch = load_model(source, data, activation, layers, "0")
-    words = f"dynagram report {source} --data {data} --activation {activation}"
+    words = f"dynagram report {quote(str(source))} --data {quote(str(data))}"
+    words += f" --activation {quote(activation)}"
+    words += "" if layers is None else f" --layers {quote(layers)}"
     words += "" if lr is None else f" --lr {lr:g}"
     return of_model(model, batch, rate=lr, command=words)
 
 
-def _effort(quick: bool, members: int | None, seed: int) -> Effort:
-    from dataclasses import replace
+def _live(source: str, data: Path | None, lr: float | None) -> Subject:
+    """A model that a function of the user's makes, alone or with its x and y."""
+    from dynagram.cli._check import made_model
+    from dynagram.data._files import as_data, load_batch
+    from dynagram.live._live import fitting_inputs
+    from dynagram.networks import Model
+    from dynagram.report.story import of_model
 
+    made, given = made_model(source)
+    if data is not None:
+        batch = load_batch(data, "--data")
+    elif isinstance(given, (tuple, list)) and len(given) == 2:
+        batch = {"x": _numbers(given[0]), "y": _numbers(given[1])}
+    else:
+        allowed = "needed, unless the function returns (model, (x, y))"
+        raise InvalidValueError("--data", None, allowed)
+    model = Model.of(made, fitting_inputs(made, batch["x"][:_TRACED]))
+    words = f"dynagram report {source}" + ("" if data is None else f" --data {quote(str(data))}")
+    words += "" if lr is None else f" --lr {lr:g}"
+    samples = as_data(batch, model.network.output_size)
+    return of_model(model, samples, rate=lr, command=words)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Arrays of any library, tensors that have gradients too."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+
+
+def _options(quick: bool, members: int | None, seed: int) -> str:
+    """What was typed beside the source, so that the page names the command that made it."""
+    words = " --quick" if quick else ""
+    words += "" if members is None else f" --members {members}"
+    return words + ("" if seed == 0 else f" --seed {seed}")
+
+
+def _effort(quick: bool, members: int | None, seed: int) -> Effort:
     from dynagram.networks._checks import checked_integer
     from dynagram.report.story import FULL, QUICK
 

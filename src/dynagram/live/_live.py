@@ -89,6 +89,17 @@ def is_torch(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
+def fitting_inputs(model: Any, inputs: Any) -> Any:
+    """Arrays as tensors of the precision and on the device of a PyTorch module; else as given."""
+    if not is_torch(model) or not isinstance(inputs, np.ndarray):
+        return inputs
+    import torch
+
+    like = next(iter(model.parameters()))
+    tensor = torch.from_numpy(np.ascontiguousarray(inputs)).to(like.device)
+    return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Within it PyTorch draws with a seed, if it is loaded; then its random numbers go on."""

@@ -92,12 +92,14 @@ class Table:
     - `rows`: the cells of every row, texts or a `Picture`.
     - `caption`: what the table says; none if empty.
     - `made_by`: the calls that give its numbers; none if empty.
+    - `folded`: where it is only for some readers, the line that unfolds it; shown if empty.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | Picture]]
     caption: str = ""
     made_by: str = ""
+    folded: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ class Finding:
     - `measured`: the measurement, with its error.
     - `applies`: the verdict on the theory here, and why.
     - `kind`: "good", "warn" or "bad".
+    - `reasons`: what else the verdict rests on, unfolded by the reader.
     """
 
     sentence: str
@@ -134,6 +137,7 @@ class Finding:
     measured: str
     applies: str
     kind: str = "good"
+    reasons: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def _panel(
 ) -> Any:
     labels = [_WORDS[name] for name in names]
     colour = distinguished(alt.Color, "series", labels, lines=True)
-    x = alt.X("x:Q", title="time τ", **time_scale(times))
+    x = alt.X("x:Q", title="time τ (learning rate × steps)", **time_scale(times))
     marks: list[Any] = []
 
     def layer(suffix: str) -> Any:

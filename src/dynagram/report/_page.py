@@ -172,9 +172,11 @@ def _finding(block: Finding) -> str:
     pairs = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(words)}</dd></div>" for name, words in named.items()
     )
+    lines = "".join(f"<li>{html.escape(line)}</li>" for line in block.reasons)
+    more = f'<details class="more"><summary>The other reasons</summary><ul>{lines}</ul></details>'
     return (
         f'<div class="finding {html.escape(block.kind)}"><p>{html.escape(block.sentence)}</p>'
-        f"<dl>{pairs}</dl></div>"
+        f"<dl>{pairs}</dl>{more if lines else ''}</div>"
     )
 
 
@@ -186,10 +188,14 @@ def _table(block: Table) -> str:
     )
     rows = "\n".join("<tr>" + "".join(map(_cell, row, kinds)) + "</tr>" for row in block.rows)
     caption = f'<p class="caption">{html.escape(block.caption)}</p>' if block.caption else ""
-    return (
+    table = (
         f'<div class="table">{caption}<table class="sortable"><thead><tr>{header}</tr></thead>'
         f"<tbody>\n{rows}\n</tbody></table>{_made(block.made_by)}</div>"
     )
+    if not block.folded:
+        return table
+    words = html.escape(block.folded)
+    return f'<details class="more"><summary>{words}</summary>{table}</details>'
 
 
 def _column_kind(cells: Sequence[str | Picture]) -> str:

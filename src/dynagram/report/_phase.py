@@ -40,16 +40,17 @@ def phase_figure(
 
     >>> chart = phase_figure("tanh", {"critical": (1.0, 0.0)})
     >>> chart.to_dict()["layer"][0]["encoding"]["y"]["scale"]["domain"]
-    [-0.075, 0.15]
+    [-0.009, 0.15]
     """
     sigma = resolve(activation)
     curves = _curves(sigma)
     C_W, C_b = [p[0] for p in points.values()], [p[1] for p in points.values()]
     if not points:  # no critical point: show where the curves are instead, below C_b = 0
         C_W, C_b = [float(min(np.min(along) for along, _ in curves.values() if along.size))], [0.0]
-    left, right = 0.5 * min(C_W), 2.2 * max(C_W)
+    left, right = 0.5 * min(C_W), 1.8 * max(C_W)
     top = max(0.15 * max(C_W), 1.8 * max(C_b))
-    bottom = -0.5 * top if points else _lowest(curves, right)
+    # Biases have no negative variance: only as much below 0 as a mark on the line needs.
+    bottom = -0.06 * top if points else _lowest(curves, right)
     if sigma.is_scale_invariant:
         curves = {BOTH: (curves[BOTH][0], np.array([bottom, top]))}
     near = {name: _near(curve, (left, right), (bottom, top)) for name, curve in curves.items()}

@@ -140,7 +140,7 @@ class State:
         """The commands about initialisation and depth."""
         if self.activation == "formula":
             return (
-                f"# in my_module.py, with jax.numpy: def sigma(z): return {self.formula}\n"
+                f"{self._own_module()}\n"
                 f"dynagram critical my_module:sigma --cb {self.C_b:g} --cw {self.C_W:g}"
             )
         return "\n".join(
@@ -154,16 +154,26 @@ class State:
         )
 
     def to_toml(self) -> str:
-        """A file for `dynagram train`, `train-predict` and `report`, with the data beside it."""
-        sigma = self.formula if self.activation == "formula" else self.activation
-        skip = f"skip = {self.skip:g}\n" if self.skip else ""
+        """A file for `dynagram train`, `train-predict` and `report`, with the data in it."""
+        sigma, note = self.activation, ""
+        if self.activation == "formula":
+            sigma, note = "my_module:sigma", f"{self._own_module()}\n"
+        trained = self.trained_network()
+        skip = f"skip = {self.skip:g}\n" if trained.has_skips else ""
+        x, y = points_of(self.data)
+        inputs, grid = (_inputs(places).round(6).tolist() for places in (x, GRID[::4]))
         return (
-            f"[network]\nwidths = {list(self.trained_network().widths)}\nactivation = {sigma!r}\n"
+            f'{note}[network]\nwidths = {list(trained.widths)}\nactivation = "{sigma}"\n'
             f"C_b = {self.C_b:g}\nC_W = {self.C_W:g}\n{skip}"
-            '[data]\ntrain_x = "x.npy"\ntrain_y = "y.npy"\ntest_x = "t.npy"\n'
+            f"[data]\ntrain_x = {inputs}\ntrain_y = {y.round(6).tolist()}\ntest_x = {grid}\n"
             f'[training]\nalgorithm = "gd"\neta = {self.eta:g}\nloss = "half-sum"\n'
             f"steps = {self.steps}\n"
-        ).replace("'", '"')
+        )
+
+    def _own_module(self) -> str:
+        """How a formula becomes a function that the commands can import."""
+        text = " ".join(self.formula.replace("^", "**").split())
+        return f"# in my_module.py, with names of jax.numpy and jax.nn: def sigma(z): return {text}"
 
 
 def points_of(name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from dynagram.report.story._inside import TITLE as _INSIDE
 from dynagram.report.story._inside import tell_inside
 from dynagram.report.story._learning import TITLE as _LEARNING
 from dynagram.report.story._learning import tell_learning
+from dynagram.report.story._models import trained_models
 from dynagram.report.story._plateau import TITLE as _PLATEAU
 from dynagram.report.story._plateau import tell_plateau
 from dynagram.report.story._sources import tell_sources
@@ -25,7 +26,14 @@ from dynagram.report.story._stages import (
     forget_stages,
     run_stages,
 )
-from dynagram.report.story._subject import Subject, default_subject, of_config, of_model, of_run
+from dynagram.report.story._subject import (
+    Subject,
+    default_subject,
+    equal_rates,
+    of_config,
+    of_model,
+    of_run,
+)
 from dynagram.report.story._training import TITLE as _TRAINING
 from dynagram.report.story._training import tell_training
 from dynagram.results._files import write_atomically
@@ -36,9 +44,11 @@ __all__ = [
     "Effort",
     "Subject",
     "default_subject",
+    "equal_rates",
     "of_config",
     "of_model",
     "of_run",
+    "trained_models",
     "write_story",
 ]
 

@@ -11,10 +11,12 @@ from dynagram.report._blocks import Block, Code, Finding, Heading, Section, Tabl
 from dynagram.report.prose._recipes import optax_recipe, per_layer_text, pytorch_recipe
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
-from dynagram.report.story._words import applies, kind_of, percent
+from dynagram.report.story._words import applies, kind_of, other_reasons, percent
 from dynagram.theory._critical_setup import CriticalSetup, critical_setup
 
 TITLE = "Advice for this network"
+_MADE = """from dynagram import advise
+advise(network, batch, loss={loss!r}, seed={seed})"""
 
 
 def tell_advice(
@@ -30,6 +32,7 @@ def tell_advice(
         network.activation, width=network.width, depth=max(network.depth, 2),
         inputs=network.input_size, outputs=network.output_size, loss=loss, x=subject.data.x,
     )  # fmt: skip
+    made = _MADE.format(loss=loss, seed=effort.seed)
     spread = setup.number("ntk_fluctuation")
     rate = max(advice.rates.layers)
     verdict = setup.regime.verdict
@@ -37,52 +40,57 @@ def tell_advice(
         "Advice",
         f"lr {rate:.2g}",
         "depth fits the width" if verdict == "trust" else f"{verdict} with this depth",
-        f"is the rate of plain SGD, measured on your data; learning differs by {percent(spread)} "
-        "between draws of this width.",
+        "is the largest rate to start plain SGD with, measured on your data; how fast draws of "
+        f"this width learn differs by {percent(spread)}.",
         kind_of(setup.regime),
     )
     finding = Finding(
         advice.sentences[0].text,
-        f"drawn at criticality, the tangent kernel of this depth and width differs by "
-        f"{percent(spread)} between draws (order 1/n), and steps are stable below "
+        f"how fast draws of this depth and width learn differs by {percent(spread)} (spread of the "
+        "tangent kernel at criticality, order 1/n), and steps are stable below "
         f"{setup.number('largest_step') * setup.number('pytorch_factor'):.3g} for the mean loss",
         f"rates {per_layer_text(advice.rates.layers)}, from the curvature of the loss on "
         f"{len(subject.batch.x)} inputs",
         applies(setup.regime),
         kind_of(setup.regime),
+        other_reasons(setup.regime),
     )
     blocks: list[Block] = [
         finding,
-        _sentences(advice),
-        _starts(advice),
+        _sentences(advice, made),
+        _starts(advice, made),
         Heading("PyTorch"),
         Code(pytorch_recipe(advice)),
         Heading("JAX with optax"),
         Code(optax_recipe(advice)),
-        Heading("What theory says of a draw at criticality"),
-        _table(setup, subject),
+        _table(setup, subject, loss),
     ]
     return Section(TITLE, blocks, tile)
 
 
-def _sentences(advice: Advice) -> Table:
+def _sentences(advice: Advice, made: str) -> Table:
     rows = [[sentence.text, sentence.source] for sentence in advice.sentences]
-    return Table(["advice", "where it comes from"], rows, "", "dynagram.advise(network, batch)")
+    return Table(["advice", "where it comes from"], rows, "", made)
 
 
-def _starts(advice: Advice) -> Table:
+def _starts(advice: Advice, made: str) -> Table:
     grid = advice.summary()
-    caption = f"The usual initialisations of the same network on the same data. {ONE_DRAW}"
+    caption = (
+        "The usual initialisations of the same network on the same data, before any step: outputs "
+        f"that start small begin with a smaller loss, not with better features. {ONE_DRAW}"
+    )
     rows = [list(row) for row in grid.rows]
-    return Table(list(grid.headings), rows, caption, "dynagram.advise(network, batch).summary()")
+    return Table(list(grid.headings), rows, caption, made)
 
 
-def _table(setup: CriticalSetup, subject: Subject) -> Table:
+def _table(setup: CriticalSetup, subject: Subject, loss: str) -> Table:
     network = subject.network
     made = (
         "from dynagram.theory._critical_setup import critical_setup\n"
-        f"critical_setup({network.activation.name!r}, width={network.width}, "
-        f"depth={network.depth}, inputs={network.input_size}, x=data.x)\n"
+        "critical_setup(\n"
+        f"    network.activation, width={network.width}, depth={max(network.depth, 2)},\n"
+        f"    inputs={network.input_size}, outputs={network.output_size}, loss={loss!r},\n"
+        "    x=data.x)\n"
         f"# in a shell: dynagram advise --activation {network.activation.name} "
         f"--width {network.width} --depth {network.depth} --why"
     )
@@ -92,4 +100,4 @@ def _table(setup: CriticalSetup, subject: Subject) -> Table:
         text = per_layer_text(value) if isinstance(value, tuple) else f"{value:.4g}"
         rows.append([statement.name, text, statement.meaning, statement.equation])
     header = ["quantity", "value", "what it means", "equation of the book"]
-    return Table(header, rows, "", made)
+    return Table(header, rows, "", made, "For theorists: a draw at criticality in numbers")

@@ -18,7 +18,7 @@ from dynagram.report._phase import phase_figure
 from dynagram.report._tensor_charts import entries_chart
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject, equal_rates
-from dynagram.report.story._words import applies, kind_of, percent, with_error
+from dynagram.report.story._words import applies, kind_of, other_reasons, percent, with_error
 from dynagram.results._comparison import compare
 from dynagram.results._tensors import Tensors
 from dynagram.theory._predict import predict
@@ -28,13 +28,15 @@ TITLE = "Your network at birth"
 # Networks whose gradients are measured: a standard error of fewer says little.
 _MODELS = 12
 _MADE = """from dynagram import compare, predict, simulate
-T = predict(network, x, ("K", "V", "G1"))                  # theory, order 1/n
-T_ = simulate(network, x, ("K", "V", "G1"), members={members}, seed={seed})   # {members} draws
+T = predict(network, x, ("K", "V", "G1"), seed={seed})     # theory, order 1/n
+T_ = simulate(network, x, ("K", "V", "G1"), members={members}, seed={seed})   # draws
 compare(T, T_)"""
 _SHARES = """from dynagram import measure
+from dynagram.report.story import equal_rates
 from dynagram.theory.criticality import ntk_shares
-ntk_shares(network, mean_square)                           # with every parameter at rate 1
-[layer.kernel_share for layer in measure(network.init(seed), data).layers]"""
+ntk_shares(equal_rates(network), (batch.x**2).mean(axis=1))      # every parameter at rate 1
+[layer.kernel_share for layer in measure(network.init(seed={seed}), batch).layers]
+# the same with the next seeds: {models} networks"""
 
 
 def tell_birth(subject: Subject, effort: Effort, progress: Callable[[Progress], object]) -> Section:
@@ -57,20 +59,21 @@ def tell_birth(subject: Subject, effort: Effort, progress: Callable[[Progress], 
         "At birth",
         percent(expected),
         f"{regime.verdict}" if regime is not None else "",
-        f"Two draws of this network differ by so much in the size of their output signal, which "
-        f"{signal} on its way ({ratio:.2g} ×).",
+        f"is what two draws of this network differ by in the size of their output signal, which "
+        f"{signal} on its way. Measured: {percent(spread, spread_error)}.",
         kind_of(regime),
     )
     finding = Finding(
         f"The signal {signal} from the first layer to the last, and two draws of the network "
         f"differ by about {percent(expected)} in its mean square.",
-        f"√(V/n)/K = {percent(expected)} at the output, from the widths and the initialisation "
-        "alone (order 1/n)",
+        f"{percent(expected)} at the output, from the widths and the initialisation alone: "
+        "√(V/n)/K, order 1/n",
         f"{percent(spread, spread_error)} over {effort.drawn} networks; of all "
         f"{sum(int(np.sum(~r.exact)) for _, r in verdicts)} entries compared the worst is "
         f"{worst[0]}, {abs(worst[1].worst_z):.1f} standard errors away",
         applies(regime),
         kind_of(regime),
+        other_reasons(regime),
     )
     blocks = [
         finding,
@@ -89,8 +92,9 @@ def tell_birth(subject: Subject, effort: Effort, progress: Callable[[Progress], 
                 y_title="V / (n K²), relative variance",
             ),
             "How much the signal of one draw differs from that of another: the relative variance "
-            "of its mean square (AA)(AA), and of the similarity of two inputs. It grows with depth "
-            "over width. Below: distance in standard errors.",
+            "of the mean square of input A, (AA)(AA), of the similarity of A and B, (AB)(AB), and "
+            "how the mean squares of A and C vary together, (AA)(CC). It grows with depth over "
+            "width. Below: distance in standard errors.",
             made,
         ),
     ]  # fmt: skip
@@ -147,7 +151,9 @@ def _layer_table(predicted: Tensors, measured: Tensors, made: str) -> Table:
     return Table(
         ["layer", "K, n = ∞", "K + G1/n", "measured", "V/(nK²)", "measured "],
         rows,
-        "Input A. ±: standard error of the measurement; nothing: exact.",
+        "Input A. K: mean square of a neuron, infinitely wide; K + G1/n: at this width; V/(nK²): "
+        "relative variance of that mean square between draws. ±: standard error of what was "
+        "measured; without: exact.",
         made,
     )
 
@@ -186,7 +192,7 @@ def _gradients(subject: Subject, effort: Effort) -> list[Heading | Figure | Text
             chart,
             f"Line: theory at infinite width; points: mean of {len(models)} networks, ± 2 standard "
             "errors.",
-            _SHARES,
+            _SHARES.format(seed=effort.seed, models=len(models)),
         ),
     ]
 
@@ -207,9 +213,11 @@ def _phase(network: MLP) -> list[Heading | Figure]:
         Heading("Where it stands"),
         Figure(
             phase_figure(network.activation, points),
-            "Choices of the variances C_W and C_b. On the lines one of the two factors per layer "
-            "is exactly 1; where they meet, norms and directions both survive depth.",
+            "Choices of the variances of weights (C_W, times the inputs of the layer) and biases "
+            "(C_b). On one line the norms of signals neither grow nor shrink from layer to layer, "
+            "on the other the angles between them; where the lines meet, both survive depth.",
             "from dynagram.report import phase_figure\n"
-            f"phase_figure({network.activation.name!r}, {{'this network': (C_W, C_b)}})",
+            "here = (network.C_W[-1], network.C_b[-1])\n"
+            "phase_figure(network.activation, {'this network': here})",
         ),
     ]

@@ -15,14 +15,20 @@ from dynagram.report.story._models import Trained, trained_models
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
 from dynagram.report.story._words import percent, with_error
+from dynagram.results._estimate import Estimate
 
 TITLE = "What is learned"
-_MADE = """from dynagram import MLP, Model, measure, train
-how = Training(GradientDescent({eta:.4g}), loss={loss!r}, steps={steps})
-y = train(network, batch, how, members={models}, observables=["loss", "ntk"], keep_parameters=True)
-y["ntk"]                                            # (member, moment, input, output, …)
-measure(network.init(seed), batch).summary()        # before
-measure(Model(network, parameters), batch).summary()   # after"""
+# A kernel that surely moves by less than this part of its size stands still.
+_LAZY = 0.1
+_MADE = """from dynagram.report.story import Effort, trained_models
+found = trained_models(subject, {effort!r})
+found.outputs["ntk"]                        # of `train`: (member, moment, input, output, …)
+[m.summary() for m in found.before]         # `measure` of every network, drawn
+[m.summary() for m in found.after]          # and trained"""
+_MADE_OF_ONE = """from dynagram.report.story import Effort, trained_models
+found = trained_models(subject, {effort!r})
+[m.summary() for m in found.before]         # `measure` of networks of the same variances
+[m.summary() for m in found.after]          # and of the weights that are given"""
 
 
 def tell_learning(
@@ -32,10 +38,7 @@ def tell_learning(
 ) -> Section:
     """How far training moves the tangent kernel and the features, against what chance gives."""
     trained = trained_models(subject, effort)
-    made = _MADE.format(
-        eta=trained.training.eta, loss=trained.training.loss, steps=trained.training.steps,
-        models=effort.models,
-    )  # fmt: skip
+    made = (_MADE if trained.outputs is not None else _MADE_OF_ONE).format(effort=effort)
     expected = float(subject.network.width) ** -0.5
     start, end = (_linearity(side)[0][-2] for side in (trained.before, trained.after))
     start_error, end_error = (_linearity(s)[1][-2] for s in (trained.before, trained.after))
@@ -43,32 +46,38 @@ def tell_learning(
     blocks: list[Block] = []
     change = _change(trained)
     moved, moved_error = (change[0][-1], change[1][-1]) if change is not None else (None, 0.0)
-    lazy = moved is not None and moved < 0.1
+    lazy = moved is not None and bool(moved + 2.0 * moved_error < _LAZY)
     better = bool(end > start + 2 * np.hypot(start_error, end_error))
+    than, others = "after training", "before"
+    if trained.outputs is None:
+        than, others = "than in random networks of its variances", "in those"
     words = (
-        "The last hidden layer tells the targets "
-        f"{'better' if better else 'no better'} after "
-        f"training: linear readout of it explains {percent(end)} of them, {percent(start)} before."
+        "The targets can be read off the last hidden layer "
+        f"{'better' if better else 'no better'} {than}: a linear readout explains "
+        f"{percent(end)} of them, {percent(start)} {others}."
     )
+    kind = "good" if better and not lazy else "warn"
     tile = Tile(
         "Learned",
-        "–" if moved is None else percent(float(moved)),
+        "–" if moved is None else percent(float(moved), float(moved_error)),
         _moved_words(lazy=lazy, better=better),
-        "is how far training moved the tangent kernel; at infinite width it would not move.",
-        "good" if better and not lazy else "warn",
+        "is how much training changed the way this network responds to a step (its tangent "
+        "kernel); an infinitely wide one would not change.",
+        kind,
     )
     if moved is None:
-        tile = Tile("Learned", percent(end), "of the targets", words, "good")
+        kind = "good" if better else "warn"
+        tile = Tile("Learned", percent(end), "of the targets", words, kind)
     finding = Finding(
         words,
         "at infinite width features stand still and the kernel does not move; at this width it "
-        f"moves by powers of 1/√n = {percent(expected)} (no number is predicted here)",
+        f"moves by an amount of the order 1/√n = {percent(expected)} (a size, not a prediction)",
         (f"the kernel moved by {percent(float(moved), float(moved_error))}; " if moved is not None
          else "")
         + f"target linearity of the last hidden layer {with_error(start, start_error)} before and "
         f"{with_error(end, end_error)} after",
         _null_words(null),
-        "good",
+        kind,
     )  # fmt: skip
     blocks.append(finding)
     if change is not None:
@@ -76,8 +85,9 @@ def tell_learning(
             Heading("The kernel moves"),
             Figure(
                 _change_chart(trained, change, expected),
-                "How far the tangent kernel has moved, relative to its size. Points: mean of "
-                f"{effort.models} networks, ± 2 standard errors.",
+                "How far the tangent kernel (what one step does to every output) has moved, "
+                f"relative to its size. Points: mean of {effort.models} networks, ± 2 standard "
+                "errors.",
                 made,
             ),
         ]
@@ -86,10 +96,11 @@ def tell_learning(
         Figure(
             _linearity_chart(trained),
             "Target linearity: the part of the targets of held-out inputs that a linear readout of "
-            "the layer explains. Dashed: what features without any relation to the targets reach.",
+            "the layer explains; the last layer is the output. Unrelated targets: what features "
+            "without any relation to the targets reach. Bars: ± 2 standard errors.",
             made,
         ),
-        _table(trained, made),
+        *_tables(trained, made),
     ]
     return Section(TITLE, blocks, tile)
 
@@ -98,7 +109,7 @@ def _moved_words(*, lazy: bool, better: bool) -> str:
     """The verdict of the tile, which says the same as the sentence of the chapter."""
     if lazy:
         return "lazy: features hardly move"
-    return "features are learned" if better else "features move, no better to read"
+    return "features are learned" if better else "features move, targets no clearer"
 
 
 def _null_words(null: object) -> str:
@@ -157,36 +168,65 @@ def _linearity_chart(trained: Trained) -> Chart:
     return line_chart(lines, x, Axis("target linearity"))
 
 
-def _table(trained: Trained, made: str) -> Table:
-    rows = []
+def _tables(trained: Trained, made: str) -> list[Table]:
+    """Linearity before, after and by chance; then what the data do to the weights."""
     sides = (trained.before, trained.after)
+    scores = [_linearity(side) for side in sides]
+    read, pushed = [], []
     for index, layer in enumerate(trained.after[0].layers):
-        score = [(_linearity(side)[0][index + 1], _linearity(side)[1][index + 1]) for side in sides]
-        ranks = [np.mean([m.layers[index].spectrum.effective_rank for m in side]) for side in sides]
-        pushes = [[m.layers[index].alignment for m in side] for side in sides]
-        cosines = [
-            np.mean([p.value for p in push if p is not None]) if any(push) else None
-            for push in pushes
-        ]
-        null = layer.alignment.null if layer.alignment else None
-        rows.append(
+        name = f"{layer.layer}, {layer.shape[0]} × {layer.shape[1]}"
+        chance, null = layer.linearity.null, layer.alignment.null if layer.alignment else None
+        read.append(
             [
-                f"{layer.layer}, {layer.shape[0]} × {layer.shape[1]}",
-                *(with_error(float(value), float(error)) for value, error in score),
-                f"{layer.linearity.null.mean:.2f}",
-                *("–" if c is None else f"{c:.2f}" for c in cosines),
-                "–" if null is None else f"{null.mean:.0f}, {null.deviation:.2f}",
-                *(f"{rank:.1f}" for rank in ranks),
+                name,
+                *(
+                    with_error(float(mean[index + 1]), float(err[index + 1]))
+                    for mean, err in scores
+                ),
+                f"{chance.mean:.2f}, {chance.deviation:.2f}",
             ]
         )
-    return Table(
-        [
-            "layer", "linearity before", "after", "chance", "Gram push before", "after ",
-            "chance, spread", "rank before", "after  ",
-        ],
-        rows,
-        "Linearity: of the targets in the features. Gram push: the cosine between WᵀW of a layer "
-        "and its virtual covariance, where the data "
-        "push it at that moment. Rank: effective, of WᵀW. ±: standard error over networks.",
-        made,
-    )  # fmt: skip
+        pushed.append(
+            [
+                name,
+                *(_over_networks([_push(m, index) for m in side]) for side in sides),
+                "–" if null is None else f"{null.mean:.0f}, {null.deviation:.2f}",
+                *(
+                    _over_networks([m.layers[index].spectrum.effective_rank for m in side])
+                    for side in sides
+                ),
+            ]
+        )
+    return [
+        Table(
+            ["layer", "linearity before", "linearity after", "chance, spread"],
+            read,
+            "The part of the targets that a linear readout explains, by layer. ±: standard error "
+            "over networks; chance: mean and spread for unrelated features.",
+            made,
+        ),
+        Table(
+            [
+                "layer", "push before", "push after", "chance, spread", "rank before", "rank after",
+            ],
+            pushed,
+            "Push: do the data make a layer's weights grow along what they are? The cosine between "
+            "its Gram matrix WᵀW and its virtual covariance, the direction in which the data move "
+            "that matrix (1: it only grows, −1: it only shrinks, 0: neither). Rank: how many "
+            "directions WᵀW effectively has. ±: standard error over networks.",
+            made,
+        ),
+    ]  # fmt: skip
+
+
+def _push(measured: Measurement, index: int) -> float | None:
+    alignment = measured.layers[index].alignment
+    return None if alignment is None else alignment.value
+
+
+def _over_networks(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    found = Estimate.of_samples(known)
+    return with_error(float(found.value), float(found.standard_error))

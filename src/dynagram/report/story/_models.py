@@ -40,7 +40,17 @@ class Trained:
 
 @lru_cache(maxsize=1)
 def trained_models(subject: Subject, effort: Effort) -> Trained:
-    """Networks drawn, trained on the batch and measured; of a checkpoint, the one that is given."""
+    """Networks drawn, trained on the batch and measured; of a checkpoint, the one that is given.
+
+    **Arguments:**
+
+    - `subject`: what the page is about.
+    - `effort`: how many networks, and how many steps.
+
+    **Returns:** `Trained`: `before` and `after` are what `measure` says of each, `models` the
+    trained networks, `training` how they were trained and `outputs` what `train` recorded (None of
+    a checkpoint).
+    """
     batch = subject.batch
     drawn = [subject.network.init(seed=effort.seed + k) for k in range(effort.models)]
     before = tuple(measure(model, batch) for model in drawn)

@@ -28,7 +28,7 @@ from dynagram.report._charts import Axis, Line, line_chart
 from dynagram.report._export import Chart
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject, equal_rates, stable_rate
-from dynagram.report.story._words import KIND, applies, percent
+from dynagram.report.story._words import KIND, applies, other_reasons, percent
 from dynagram.theory.saddle import Forecast, forecast
 from dynagram.training import GradientDescent, Training
 
@@ -41,10 +41,13 @@ _SHORTEST = 40
 _SAMPLES = 96
 _FASTER = 8.0
 _POINTS = 160
-_MADE = """from dynagram import forecast, train
-how = Training(GradientDescent({rate:.4g}), loss="mean", steps={steps})
-answer = forecast(model, batch, how)                 # before any step
-curve = train(model, batch, how, members=1, observables=["loss"])
+_MADE = """from dynagram import Data, GradientDescent, Model, Training, forecast, train
+small = {small}
+part = Data(batch.x[:{samples}], batch.y[:{samples}])
+plain = GradientDescent({rate!r})
+answer = forecast(small, part, Training(plain, loss="mean"))               # before any step
+slow = Training(plain, loss="mean", steps={steps}, record=100, dtype="float32")
+curve = train(small, part, slow, members=1, observables=["loss"])["loss"]  # what happened
 answer.escape_step, answer.interval, answer.counterfactuals"""
 
 
@@ -88,6 +91,7 @@ def tell_plateau(
     what = "this network" if case.factor == 1.0 else (
         f"the same network with weights {case.factor:g} times as large and no biases"
     )  # fmt: skip
+    made = _made(subject, effort, case, int(curve.x[-1]))
     blocks += [
         Finding(
             f"On the plateau of {what}, the forecast said {expected:.0f} steps; it took "
@@ -101,18 +105,21 @@ def tell_plateau(
             f"{'not reached' if faster_step is None else f'{faster_step:.0f} steps'}",
             applies(case.answer.regime),
             KIND[case.answer.regime.verdict] if hit else "warn",
+            other_reasons(case.answer.regime),
         ),
         Figure(
             _chart(curve, faster, case.answer, best.layer),
-            f"Loss of {what}. Dashed: the interval that was forecast before the first step.",
-            _MADE.format(rate=case.rate, steps=int(curve.x[-1])),
+            f"Loss of {what}. Dashed: when the forecast made before the first step lets it leave "
+            "the plateau, and its 90 % interval. Left means here: fallen to "
+            f"{case.answer.escape_loss:.3g}.",
+            made,
         ),
         Heading("Which layer to rescale"),
         Text(
-            f"{len(case.answer.bottleneck)} layers hold the signal back. Each row says what the "
-            "forecast would be if that layer alone were multiplied."
+            f"In {what}, {_layers(case.answer)} the signal back. Each row says when the plateau "
+            "would end if that layer alone were doubled."
         ),
-        _table(case.answer),
+        _table(case.answer, made),
     ]
     own = "none" if case.factor != 1.0 else f"{expected:.0f} steps"
     words = (
@@ -123,6 +130,24 @@ def tell_plateau(
     verdict = "learns at once" if case.factor != 1.0 else "on a plateau"
     tile = Tile("Plateaus", own, verdict, words, "good" if case.factor != 1.0 else "warn")
     return Section(TITLE, blocks, tile)
+
+
+def _layers(answer: Forecast) -> str:
+    """Which layers are the bottleneck, as the start of a sentence's verb."""
+    names = [str(number) for number in answer.bottleneck]
+    if len(names) < 2:
+        return f"layer {names[0]} holds" if names else "no layer holds"
+    return f"layers {', '.join(names[:-1])} and {names[-1]} hold"
+
+
+def _made(subject: Subject, effort: Effort, case: _Case, steps: int) -> str:
+    drawn = "model" if subject.model is not None else f"network.init(seed={effort.seed})"
+    skip = f", skip={subject.network.skip!r}" if subject.network.has_skips else ""
+    weights = f"[{case.factor:g} * layer.W for layer in {drawn}.params]"
+    small = f"Model.of_matrices({weights}, network.activation{skip})"
+    if case.model is subject.model:
+        small = "model"
+    return _MADE.format(small=small, samples=_SAMPLES, rate=case.rate, steps=steps)
 
 
 def _part(batch: Data) -> Data:
@@ -180,12 +205,12 @@ def _trained(case: _Case, batch: Data, effort: Effort) -> tuple[Line, float | No
 
 def _chart(curve: Line, faster: Line, answer: Forecast, layer: int) -> Chart:
     low, high = answer.interval or (np.nan, np.nan)
-    guides = {"earliest": low, "latest": high}
+    guides = {"earliest": low, "forecast": answer.escape_step or np.nan, "latest": high}
     lines = {"as it starts": curve, f"layer {layer} doubled": faster}
     return line_chart(lines, Axis("step", guides=guides), Axis("loss", zero=True))
 
 
-def _table(answer: Forecast) -> Table:
+def _table(answer: Forecast, made: str) -> Table:
     rows = [
         [
             name,
@@ -199,4 +224,8 @@ def _table(answer: Forecast) -> Table:
         )
     ]
     header = ["layer", "gain of the layer", "holds back", "nonlinear part", "steps if doubled"]
-    return Table(header, rows, "", "forecast(model, batch, how).counterfactuals")
+    caption = (
+        "Gain: the factor by which the layer multiplies the size of a signal. Nonlinear part: "
+        "how much of its activation is not linear at this size of signal."
+    )
+    return Table(header, rows, caption, made)

@@ -30,8 +30,9 @@ def tell_sources(subject: Subject) -> Section:
         TITLE,
         [
             Text(
-                "Each figure and table above unfolds the calls that give its numbers. These are "
-                "the papers behind them, and the problem as a file."
+                "Each figure and table above unfolds the calls that give its numbers; they run "
+                "after the lines at the end of this page. These are the papers behind them, and "
+                "the problem."
             ),
             Table(["about", "paper", "equations"], rows),
             Heading("The whole page again"),
@@ -43,16 +44,21 @@ def tell_sources(subject: Subject) -> Section:
 
 def _problem(subject: Subject) -> list[Heading | Code]:
     network: MLP = subject.network
+    maker = subject.python.partition("(")[0]
+    given = "# model, data: yours (Model.of, load_weights; Data)\n" if subject.model else ""
+    own = ", subject.model" if subject.model is not None else ""
     python = (
-        "from dynagram import Data, Model, Training, GradientDescent\n"
-        "from dynagram.config import read_config\n"
-        'problem = read_config("problem.toml")\n'
-        "network, data, how = problem.network, problem.data, problem.how\n"
-        "x = data.inputs[[0, 1, -1]]"
+        f"from dynagram.report.story import {maker}\n"
+        f"{given}subject = {subject.python}\n"
+        f"network, data, batch, how{', model' if own else ''} = (\n"
+        f"    subject.network, subject.data, subject.batch, subject.how{own}\n"
+        ")\n"
+        f"x = data.inputs{'[[0, 1, -1]]' if len(subject.data.inputs) > 2 else ''}"
     )
     config = subject.config or network.to_toml() + subject.how.to_toml()
+    name = "The problem, as problem.toml" if subject.has_file else "Network and training, as TOML"
     return [
-        Heading("The problem, as problem.toml"),
+        Heading(name),
         Code(config.strip()),
         Heading("In Python, for the calls above"),
         Code(python),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dynagram.config import parse_config
 from dynagram.data import Data
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.networks import MLP, Model
+from dynagram.networks import MLP, Architecture, Model
 from dynagram.networks._layers import short_widths
 from dynagram.report._page import asset
 from dynagram.results._outputs import Outputs
@@ -34,7 +36,8 @@ class Subject:
     `network` is what networks are drawn from; of a checkpoint its weights are in `model`, and
     `network` is the draw of the same variances. `data` is what theory and ensembles are asked
     about, `batch` what one network is trained and measured on; `measured` are the outputs of a
-    run that is there already. `command` is what was typed, `config` the problem as TOML.
+    run that is there already. `command` is what was typed, `config` the problem as TOML, `python`
+    the expression that makes this subject again, from `config` saved as problem.toml if it has one.
     """
 
     network: MLP
@@ -45,6 +48,12 @@ class Subject:
     config: str
     model: Model | None = None
     measured: Outputs | None = None
+    python: str = 'of_config("problem.toml")'
+
+    @property
+    def has_file(self) -> bool:
+        """Whether `config` is the whole problem."""
+        return self.python == 'of_config("problem.toml")'
 
     @property
     def title(self) -> str:
@@ -56,7 +65,7 @@ class Subject:
     @property
     def lead(self) -> str:
         """What the page is about, in two sentences."""
-        samples = f"{len(self.data.x)} training and {len(self.data.test_x)} test inputs"
+        samples = f"{len(self.data.x)} inputs, judged on {len(self.data.test_x)} others"
         start = "weights that you gave" if self.model is not None else "networks drawn at random"
         return (
             f"What theory expects of {start}, beside what concrete networks do: before, during and "
@@ -79,7 +88,14 @@ def stable_rate(network: MLP, data: Data, loss: str) -> float:
 
 
 def equal_rates(network: MLP) -> MLP:
-    """The same draw with every parameter at the same rate, as under plain gradient descent."""
+    """The same draw with every parameter at the same rate, as under plain gradient descent.
+
+    **Arguments:**
+
+    - `network`: the network.
+
+    **Returns:** the `MLP` with λ_b = 1 and λ_W = the inputs of each layer.
+    """
     return MLP(
         network.widths, network.activation, network.C_b, network.C_W, 1.0, network.widths[:-1],
         skip=network.skip or 0.0,
@@ -109,7 +125,7 @@ def of_config(path: str | Path) -> Subject:
 
     path = Path(path)
     text = read_bytes(path, "config").decode(errors="replace")
-    return _of_text(text, path.parent, str(path), f"dynagram report {path}")
+    return _of_text(text, path.parent, str(path), f"dynagram report {shlex.quote(str(path))}")
 
 
 def _of_text(text: str, folder: Path, name: str, command: str) -> Subject:
@@ -142,25 +158,41 @@ def of_run(folder: str | Path) -> Subject:
     network, how = _require_mlp(measured.network), measured.how
     assert isinstance(how, Training)  # what runs are made of
     config = network.to_toml() + how.to_toml()
-    command = f"dynagram report {folder}"
-    return Subject(network, data, data, how, command, config, measured=measured)
+    command = f"dynagram report {shlex.quote(str(folder))}"
+    python = f"of_run({str(folder)!r})"
+    return Subject(network, data, data, how, command, config, measured=measured, python=python)
 
 
-def of_model(model: Model, data: Data, *, rate: float | None, command: str) -> Subject:
+def of_model(
+    model: Any, data: Data, *, rate: float | None = None, command: str = "", params: Any = None
+) -> Subject:
     """Weights that are given; they are held against a random draw of the same variances.
 
     **Arguments:**
 
-    - `model`: the network with its weights.
+    - `model`: the network with its weights: a `Model`, or a live one of PyTorch, JAX, equinox or
+        flax that `Model.of` reads as a plain or residual network.
     - `data`: what it is trained and measured on.
     - `rate`: the learning rate of the training to come; None for half the largest stable one.
-    - `command`: what reproduces the page, shown on it.
+    - `command`: what reproduces the page, shown on it; if empty, the lines of Python.
+    - `params`: the parameters of a JAX function or a linen module of flax.
 
     **Returns:** a `Subject`.
     """
+    if not isinstance(model, Model):
+        from dynagram.live._live import fitting_inputs
+
+        x = fitting_inputs(model, data.x[:_KERNEL_SAMPLES])
+        model = Model.of(model, x, params=params)
     network = _same_variances(model)
     how = Training(GradientDescent(rate or 1.0), loss="mean", steps=100, record=9)
-    subject = Subject(network, _few(data), data, how, command, "", model)
+    given = "" if rate is None else f", rate={rate!r}"
+    python = f"of_model(model, data{given})"
+    command = command or (
+        "from dynagram.report.story import of_model, write_story\n"
+        f'write_story({python}, "dynagram-report")'
+    )
+    subject = Subject(network, _few(data), data, how, command, "", model, python=python)
     if rate is not None:
         return subject
     safe = subject.batch_training.eta
@@ -189,6 +221,8 @@ def _require_mlp(network: object) -> MLP:
 def _same_variances(model: Model) -> MLP:
     """The random network whose layers have the variances of these weights."""
     network, plain = model.network, model.in_float64()
+    if not isinstance(network, Architecture):
+        _require_mlp(network)
     C_b = [float(np.mean(np.square(layer.b))) for layer in plain.params]
     C_W = [float(np.sum(np.square(layer.W))) / layer.W.shape[0] for layer in plain.params]
     rates = {"lambda_b": network.lambda_b, "lambda_W": network.lambda_W}

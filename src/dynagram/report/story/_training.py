@@ -16,7 +16,7 @@ from dynagram.report._export import Chart
 from dynagram.report._pictures import grey_picture, square_side
 from dynagram.report.story._stages import Effort
 from dynagram.report.story._subject import Subject
-from dynagram.report.story._words import applies, kind_of, percent, with_error
+from dynagram.report.story._words import applies, kind_of, other_reasons, percent, with_error
 from dynagram.results._comparison import compare
 from dynagram.results._outputs import Outputs
 from dynagram.theory._predict_outputs import has_closed_form, predict_outputs
@@ -25,6 +25,7 @@ TITLE = "What training will do"
 # More samples than this at order 1/n take minutes; infinite width is told instead.
 _MOST_SAMPLES = 32
 _MOST_ROWS = 24
+_MOVES = "no: the kernel moves"
 # Of four-sample averages: what it leaves is in the errors, and less takes minutes.
 _ACCURACY = 0.015
 
@@ -40,7 +41,7 @@ def tell_training(
     regime = predicted.regime
     close, count = _closeness(predicted, measured)
     outputs = int(predicted.mean.size)
-    agrees = count <= max(1, round(0.05 * outputs)) if predicted.members is None else True
+    agrees = count <= max(1, round(0.05 * outputs))
     kind = kind_of(regime) if agrees else "warn"
     tile = Tile(
         "Training",
@@ -51,26 +52,30 @@ def tell_training(
         kind,
     )
     seen = (
-        f"{measured.members} trained networks; {outputs - count} of {outputs} mean outputs within "
-        "3 standard errors (and the numerical error) of the prediction"
+        f"{_end_loss(measured)}{measured.members} trained networks; {outputs - count} of {outputs} "
+        "mean outputs within 3 standard errors (and the numerical error) of the prediction"
     )
     if predicted.of_one_network:
         seen = f"this network, trained on: its outputs are {close} away, root mean square"
         words = "is how far outputs after training are from what its own kernel, held fixed, says."
-        tile = Tile("Training", close, tile.verdict, words, kind_of(regime))
+        tile = Tile("Training", close, tile.verdict if agrees else _MOVES, words, kind)
     finding = Finding(
         f"Before training, theory tells the mean output of unseen inputs to within {close}; "
         + rows,
-        f"mean and spread of every output at order {predicted.order}"
+        f"{_end_loss(predicted)}mean and spread of every output below, at order {predicted.order}"
         + (f" ({left_out})" if left_out else ""),
         seen,
-        applies(regime),
+        applies(regime) if agrees or not predicted.of_one_network else f"{_MOVES}; {regime}",
         kind,
+        other_reasons(regime),
     )
     blocks: list[Block] = [finding]
     try:
         curves = learning_curves_chart(predicted, measured)
-        caption = "Loss over time. Lines: theory; bands: spread between networks; points: trained."
+        caption = (
+            "Loss over time: what theory said before the first step, and what trained networks "
+            "did, ± 2 standard errors."
+        )
         blocks += [Heading("Learning curves"), Figure(curves, caption, made)]
     except InvalidValueError:
         pass
@@ -110,15 +115,29 @@ def _predicted(subject: Subject, effort: Effort) -> tuple[Outputs, str]:
 
 
 def _trained(subject: Subject, effort: Effort, progress: Callable[[Progress], object]) -> Outputs:
-    names = ["loss", "outputs"]
-    if subject.data.test_y is not None and len(subject.data.test_y):
-        names.insert(1, "test_loss")
     network = subject.network if subject.model is None else subject.model
     members = effort.trained if subject.model is None else 1
     return train(
         network, subject.data, subject.how, members=members, seed=effort.seed,
-        observables=names, progress=progress,
+        observables=_observed(subject), progress=progress,
     )  # fmt: skip
+
+
+def _observed(subject: Subject) -> list[str]:
+    """What is recorded: the loss on unseen inputs where their targets are known."""
+    has_targets = subject.data.test_y is not None and len(subject.data.test_y)
+    return ["loss", *(["test_loss"] if has_targets else []), "outputs"]
+
+
+def _end_loss(outputs: Outputs) -> str:
+    """The loss on unseen inputs at the end, where it is known; a network alone has no error."""
+    found = outputs.estimates.get("test_loss")
+    if found is None or outputs.of_one_network:
+        return ""
+    value, error = float(found.value[-1]), float(found.standard_error[-1])
+    infinite = outputs.estimates.get("test_loss_infinite")
+    also = f" ({infinite.value[-1]:.3g} at infinite width)" if infinite is not None else ""
+    return f"loss on unseen inputs {with_error(value, error)}{also}; "
 
 
 def _scores(predicted: Outputs, measured: Outputs) -> np.ndarray:
@@ -148,18 +167,16 @@ def _closeness(predicted: Outputs, measured: Outputs) -> tuple[str, int]:
 
 
 def _right(subject: Subject, predicted: Outputs, measured: Outputs) -> str:
-    """How often the sign, or the largest output, is right, for targets that are classes."""
+    """For how many the sign, or the largest output, is right, for targets that are classes."""
     targets = subject.data.test_y
     if targets is None or not len(targets):
         return "targets of the unseen inputs are not given."
     if targets.shape[1] == 1 and not np.all(np.abs(targets) == 1.0):
         return "the targets are numbers."
     decide = np.sign if targets.shape[1] == 1 else (lambda z: np.argmax(z, axis=1))
-    share = [np.mean(decide(z.mean) == decide(targets)) for z in (predicted, measured)]
-    return (
-        f"on average networks get {percent(float(share[1]))} of them right, expected were "
-        f"{percent(float(share[0]))}."
-    )
+    expected, seen = (int(np.sum(decide(z.mean) == decide(targets))) for z in (predicted, measured))
+    who = "this network" if predicted.of_one_network else "the mean over networks"
+    return f"{who} is right for {seen} of {len(targets)} of them (expected: {expected})."
 
 
 def _side(subject: Subject) -> int | None:
@@ -186,6 +203,7 @@ def _table(subject: Subject, predicted: Outputs, measured: Outputs, made: str) -
     ]  # fmt: skip
     rows: list[list[str | Picture]] = []
     spreads, seen = predicted.std, measured.std if measured.has_spread else None
+    errors = _spread_errors(measured)
     for sample, output in list(np.ndindex(predicted.mean.shape))[:_MOST_ROWS]:
         at = (sample, output)
         name: str | Picture = f"test {sample}"
@@ -202,26 +220,46 @@ def _table(subject: Subject, predicted: Outputs, measured: Outputs, made: str) -
                 f"{predicted.mean[at]:.3f}",
                 with_error(float(measured.mean[at]), float(measured.error[at])),
                 "–" if alone else f"{spreads[at]:.3f}",
-                "–" if alone or seen is None else f"{seen[at]:.3f}",
+                "–" if alone or seen is None else with_error(float(seen[at]), float(errors[at])),
             ]
         )
     return Table(
         header,
         rows,
-        "Mean over networks. ±: standard error; spread: standard deviation between networks.",
+        "Mean over networks, and their spread: the standard deviation between them. ±: standard "
+        "error of the number before it.",
         made,
     )
 
 
+def _spread_errors(measured: Outputs) -> np.ndarray:
+    """Standard errors of the standard deviations, from those of the variances; 0: not known."""
+    if measured.covariance_errors is None or not measured.has_spread:
+        return np.zeros(measured.mean.shape)
+    error = np.einsum("titi->ti", measured.covariance_error)
+    return np.nan_to_num(0.5 * error / np.maximum(measured.std, 1e-300), posinf=0.0)
+
+
 def _made(subject: Subject, effort: Effort, predicted: Outputs) -> str:
     order = "" if predicted.order == "1/n" else ', order="infinite"'
+    accuracy = f", accuracy={_ACCURACY}, seed={effort.seed}" if predicted.order == "1/n" else ""
     who = "model" if subject.model is not None else "network"
     members = 1 if subject.model is not None else effort.trained
+    if subject.measured is not None:
+        return (
+            "from dynagram import compare, predict_outputs\n"
+            f"y = predict_outputs(network, data, how{order}{accuracy})\n"
+            "compare(y, subject.measured)                # the outputs that the run holds"
+        )
     return (
         "from dynagram import compare, predict_outputs, train\n"
-        f"y = predict_outputs({who}, data, how{order})\n"
+        f"y = predict_outputs({who}, data, how{order}{accuracy})\n"
         f"y_ = train({who}, data, how, members={members}, seed={effort.seed},\n"
-        '           observables=["loss", "test_loss", "outputs"])\n'
-        "compare(y, y_)\n"
-        "# in a shell: dynagram train-predict problem.toml --simulate 400"
+        f"           observables={_observed(subject)})\n"
+        "compare(y, y_)"
+        + (
+            f"\n# in a shell: dynagram train-predict problem.toml --simulate {members}"
+            if subject.has_file
+            else ""
+        )
     )

@@ -6,10 +6,8 @@ error of what was predicted. How much networks differ from each other is called 
 
 from __future__ import annotations
 
-from dynagram.results._estimate import Estimate
 from dynagram.results._regime import Regime
 
-_MOST_REASONS = 2
 KIND = {"trust": "good", "careful": "warn", "do not use": "bad"}
 
 
@@ -26,33 +24,27 @@ def with_error(value: float, error: float) -> str:
 
 
 def percent(fraction: float, error: float = 0.0) -> str:
-    """A fraction in per cent, with its error.
+    """A fraction in per cent, with its error; its sign is never alone on a line.
 
     >>> percent(0.1234), percent(0.1234, 0.011)
-    ('12.3 %', '12.3 % ± 1.1 %')
+    ('12.3\\xa0%', '12.3 ± 1.1\\xa0%')
     """
-    text = f"{100 * fraction:.3g} %"
-    return f"{100 * fraction:.1f} % ± {100 * error:.1f} %" if error > 0.0 else text
+    text = f"{100 * fraction:.1f} ± {100 * error:.1f}" if error > 0.0 else f"{100 * fraction:.3g}"
+    return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def applies(regime: Regime | None) -> str:
-    """The verdict of a prediction and what it rests on."""
+    """The verdict of a prediction and the first thing that it rests on."""
     if regime is None:
         return "nothing was judged"
-    shown, more = regime.reasons[:_MOST_REASONS], len(regime.reasons) - _MOST_REASONS
-    rest = f" (and {more} more: `.regime.reasons`)" if more > 0 else ""
-    return f"{regime.verdict}: {'; '.join(shown)}{rest}"
+    return ": ".join([regime.verdict, *regime.reasons[:1]])
+
+
+def other_reasons(regime: Regime | None) -> tuple[str, ...]:
+    """What else a verdict rests on."""
+    return () if regime is None else tuple(regime.reasons[1:])
 
 
 def kind_of(regime: Regime | None) -> str:
     """The colour of a verdict."""
     return "warn" if regime is None else KIND[regime.verdict]
-
-
-def of_estimates(values: list[float]) -> Estimate:
-    """Mean and standard error of independent measurements."""
-    import numpy as np
-
-    numbers = np.asarray(values, dtype=np.float64)
-    error = numbers.std(ddof=1) / np.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
-    return Estimate(np.asarray(numbers.mean()), np.asarray(error), len(numbers))

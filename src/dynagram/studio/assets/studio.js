@@ -138,7 +138,7 @@ const CHARTS = {
   phase: base([
     {data: {name: "lines"}, mark: {type: "line", clip: true}, encoding: {
       x: quantity("C_W", "C_W", {scale: {domain: [0, 6]}}),
-      y: quantity("C_b", "C_b", {scale: {domain: [-0.5, 2]}}),
+      y: quantity("C_b", "C_b", {scale: {domain: [-0.1, 2]}}),
       order: {field: "order"}, color: {field: "line", type: "nominal", title: null,
         legend: {orient: "bottom"}}, strokeDash: {field: "line", type: "nominal", title: null}}},
     {data: {name: "points"}, mark: {type: "point", size: 110, clip: true, color: "#8a8f98"}, encoding: {
@@ -237,9 +237,10 @@ export const mount = (place, {settings, ask, read, write, vegaEmbed}) => {
     },
     plateau: (answer) => {
       const text = (value) => (value === null ? "–" : value.toPrecision(4));
-      say("plateau", `A symmetric start at scale ${shown(state.scale)} with ${answer.depth} layers ` +
-        `leaves its plateau at reduced time ${text(answer.ode)} (leading law ${text(answer.leading)}, ` +
-        `next order ${text(answer.next)}; class ${answer.kind}).`);
+      say("plateau", `A start with small weights, scale ${shown(state.scale)}, in ${answer.depth} ` +
+        `layers stands still until time ${text(answer.ode)} (leading law ${text(answer.leading)}, ` +
+        `next order ${text(answer.next)}), in the clock of the reduced flow; activations of class ` +
+        `${answer.kind}.`);
     },
     table: (answer) => { table = answer; train(); },
   };
