@@ -85,6 +85,30 @@ def test_an_activation_with_an_offset_and_targets_with_a_mean(name, mean, rate):
     assert error(answer, steps) < 0.015
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_that_overshoot_the_mean_are_refused_with_the_rate_to_take(momentum):
+    # 32 units at softplus(0) = log 2 make the mean a sharp direction.
+    x, weights = draw([6, 16, 32, 1], 0.1)
+    y = 1.2 + np.tanh(x[:, :1])
+    model = Model.of_matrices(weights, "softplus")
+
+    def answer(rate):
+        how = Optax("momentum", rate, momentum=momentum) if momentum else GradientDescent(rate)
+        return forecast(model, Data(x, y), Training(how, loss="mean"))
+
+    limit = 0.01 / answer(0.01).regime.numbers["step_over_limit"]
+    # The loss "mean" has twice the curvature of ½|f − y|², here 32 log²2 without biases.
+    assert limit == pytest.approx(2 * (1 + momentum) / (2 * 32 * math.log(2) ** 2), rel=0.1)
+    if not momentum:  # with it the first steps swing out below the limit too
+        for part in (0.9, 1.5):
+            _, curve = measured(weights, x, y, 99.0, rate=part * limit, steps=40, name="softplus")
+            assert (curve.max() > 1.5 * curve[0]) == (part > 1.0)
+    refused = answer(1.1 * limit)
+    assert not refused.plateau
+    assert "steps are too large: 1.1 times" in refused.reasons[-1]
+    assert f"learning rate below {limit:.2g}" in refused.reasons[-1]
+
+
 @pytest.mark.slow
 def test_the_first_of_several_stages_and_the_next():
     x, weights = draw([6, 24, 24, 3], 0.02, samples=1024)

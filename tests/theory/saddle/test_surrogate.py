@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from scipy.linalg import block_diag
 
 from dynagram.activations import activation
 from dynagram.errors import DynagramError
@@ -16,6 +17,7 @@ from dynagram.theory.saddle._network_flow import network_escape
 from dynagram.theory.saddle._surrogate import (
     iterated_escape,
     linear_map,
+    sharpness,
     surrogate_escape,
     velocity,
 )
@@ -214,3 +216,45 @@ def test_steps_taken_one_by_one_are_those_of_descent_with_momentum():
     steps = iterated_escape(task, chain, level, rate=0.1, momentum=0.9, most=1000)
     assert count - 1 <= steps <= count
     assert iterated_escape(task, chain, level, rate=0.1, momentum=0.9, most=3) == math.inf
+
+
+@pytest.mark.parametrize("loss", ["mean", "cross-entropy", "logistic"])
+def test_sharpness_is_the_top_of_the_gauss_newton_matrix(loss):
+    # Dense, with the Jacobian by finite differences and rates that differ between layers.
+    x, y, weights = problem(outputs=3, scale=0.4)
+    y = {"mean": y, "cross-entropy": np.eye(3)[y.argmax(1)], "logistic": np.sign(y)}[loss]
+    rng = np.random.default_rng(1)
+    chain = Chain(
+        tuple(weights),
+        tuple(0.1 * rng.normal(size=len(W)) for W in weights),
+        tuple(0.5 + rng.random(len(W)) for W in weights[:-1]),
+        tuple(0.3 * rng.normal(size=len(W)) for W in weights[:-1]),
+        (1.0, 0.5, 2.0),
+        (0.3, 1.0, 0.7),
+    )
+
+    def outputs(layers):
+        P, c = chain.with_layers(layers).affine_map
+        return (x @ P.T + c).ravel()
+
+    columns, speeds = [], []
+    for index, layer in enumerate(chain.joined):
+        for place in np.ndindex(layer.shape):
+            plus, minus = chain.joined, chain.joined
+            plus[index][place] += 1e-5
+            minus[index][place] -= 1e-5
+            columns.append((outputs(plus) - outputs(minus)) / 2e-5)
+            is_bias = place[1] == layer.shape[1] - 1
+            speeds.append(chain.bias_rates[index] if is_bias else chain.rates[index])
+    J = np.array(columns).T
+    z = outputs(chain.joined).reshape(y.shape)
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    s = 1.0 / (1.0 + np.exp(-z))
+    each = {
+        "mean": np.broadcast_to(np.eye(3), (len(x), 3, 3)),
+        "cross-entropy": p[:, :, None] * np.eye(3) - p[:, :, None] * p[:, None, :],
+        "logistic": (s * (1 - s))[:, :, None] * np.eye(3),
+    }[loss]
+    H = block_diag(*each) / len(x)
+    expected = np.linalg.eigvals(J * np.array(speeds) @ J.T @ H).real.max()
+    assert sharpness(make_task(loss, x, y), chain) == pytest.approx(expected, rel=2e-3)

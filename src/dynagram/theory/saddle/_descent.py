@@ -82,6 +82,16 @@ class Descent:
         lag = 0.5 * (1.0 + self.momentum) / (1.0 - self.momentum) * max(growth, 0.0)
         return self.counted(time * (1.0 - self.momentum) / self.rate + lag + self.start + 0.5)
 
+    def step_size(self, sharpness: float, steps: float) -> float:
+        """The largest η·sharpness before `steps`, in units of the limit 2(1 + β) of stability.
+
+        >>> Descent(0.1, momentum=0.5).step_size(15.0, 100.0)
+        0.5
+        """
+        until = int(min(steps, len(self.schedule))) + 1
+        factor = max(self.schedule[:until], default=1.0)
+        return factor * self.rate * sharpness / (2.0 * (1.0 + self.momentum))
+
     def is_short(self, steps: float) -> bool:
         """Whether so few steps are better taken than expanded."""
         return steps * (1.0 - self.momentum) < SHORT and not self.schedule

@@ -33,7 +33,7 @@ from dynagram.theory.saddle._interval import (
 )
 from dynagram.theory.saddle._plateau import Escape, Plateau, gradient_size
 from dynagram.theory.saddle._stages import count_stages
-from dynagram.theory.saddle._surrogate import surrogate_escape
+from dynagram.theory.saddle._surrogate import sharpness, surrogate_escape
 from dynagram.theory.saddle._tasks import SAMPLED, output_curvature
 from dynagram.training import LOSSES, Training
 from dynagram.training._losses import SQUARED, check_loss_targets, half_sum_factor
@@ -116,6 +116,8 @@ def forecast(
         )  # fmt: skip
         if descent.epsilon is not None:
             _judge_adam(judge, gradient_size(case, escape.early), descent.epsilon)
+        if not judge.level:
+            _judge_step(judge, case, escape)
         escape = None if judge.level else escape
     counterfactuals, interval, later, bounds, bootstrap = (), None, (), None, None
     if escape is not None:
@@ -203,6 +205,20 @@ def _judge_signal(
             "the targets show no linear signal beyond chance in this batch "
             f"(threshold {noise:.0%} of their power)",
         )
+
+
+def _judge_step(judge: Judge, case: Plateau, escape: Escape) -> None:
+    """Steps beyond the limit of stability overshoot, and leave other weights than the flow."""
+    descent = case.descent
+    sharpest = max(sharpness(case.task, chain) for chain in (case.chain, escape.early))
+    size = descent.step_size(sharpest, escape.steps)
+    rate = descent.rate if descent.epsilon is None else descent.rate * descent.epsilon
+    when = "while the mean of the targets is learnt" if case.learns_constants else "here"
+    judge.measure(
+        "step_over_limit", size, 1.0, 1.0,
+        f"the steps are too large: {size:.2g} times the size at which descent becomes unstable "
+        f"{when}. Forecast it with a learning rate below {rate / max(size, 1e-300):.2g}",
+    )  # fmt: skip
 
 
 def _judge_adam(judge: Judge, gradient: float, epsilon: float) -> None:

@@ -10,7 +10,7 @@ All velocities have the rank k of the output, and so do the stages of a Runge-Ku
 kept as factors, which makes a step cost a few products of the weights with k vectors. That is why
 the Dormand–Prince method is written out here: diffrax adds up stages as whole arrays, of the size
 of the weights each.
-Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.7).
+Derivation: docs/derivations/surrogate-flow.md (D4.1)-(D4.7), (D4.18).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _MOST_STEPS = 2000
 # A mean that is learnt much faster than the rest makes the flow stiff. After this many steps it is
 # slowed down: it stays fast, and its value follows from the rest as before.
 _STIFF_STEPS, _SLOWER, _SLOWEST_MEAN = 1500, 0.3, 1e-6
+# The largest curvature is found by turning a change of the outputs, of this size, towards it.
+_MOST_TURNS, _TURNED, _DIFFERENCE = 200, 1e-4, 1e-3
 # Dormand and Prince's rule of order five: the coefficients of each stage, then of the result, and
 # of its difference from the embedded rule of order four.
 _STAGES = (
@@ -185,6 +187,44 @@ def iterated_escape(
                 return step + (before - level) / (before - after)
             before = after
     return math.inf
+
+
+def sharpness(task: Task, chain: Chain) -> float:
+    """The largest rate at which a change of the outputs relaxes under the flow (D4.18).
+
+    It is the largest eigenvalue of Q ↦ Σ_l A_lA_lᵀ E[Hq hᵀ] R_l, q = Qh_0 a change of the outputs,
+    H the second derivative of the loss, h the inputs of layer l with a 1 for the bias: that of the
+    Gauss-Newton matrix with the rates. Descent is stable along it while η·sharpness < 2(1 + β).
+    Cost: a product of all weights with the inputs' directions, and a power iteration.
+
+    >>> from dynagram.theory.saddle._tasks import LinearTask
+    >>> task = LinearTask.of(np.array([[1.0], [-1.0]]), np.array([[1.0], [-1.0]]))
+    >>> round(sharpness(task, Chain.linear([np.full((1, 1), 0.5)] * 2)), 6)     # w_1² + w_2²
+    0.5
+    """
+    above, P, c = ahead(chain, chain.joined)
+    inputs, terms = np.eye(P.shape[1] + 1), []
+    for index, layer in enumerate(chain.joined):
+        rates = np.full(len(inputs), chain.rates[index])
+        rates[-1] = chain.bias_rates[index]
+        terms.append((above[index] @ above[index].T, inputs.T @ (rates[:, None] * inputs)))
+        if index + 1 < len(chain.weights):
+            through = chain.gains[index][:, None] * (layer @ inputs)
+            through[:, -1] += chain.offsets[index]
+            inputs = np.vstack([through, inputs[-1]])
+    Q = np.random.default_rng(0).normal(size=(len(P), P.shape[1] + 1))
+    largest = 0.0
+    for _ in range(_MOST_TURNS):
+        Q = Q * (_DIFFERENCE / np.linalg.norm(Q))
+        plus, minus = (task.pull(P + s * Q[:, :-1], c + s * Q[:, -1]) for s in (0.5, -0.5))
+        mean = plus.mean - minus.mean
+        moment = plus.covariance - minus.covariance + np.outer(mean, task.input_mean)
+        turned = np.column_stack([moment, mean])
+        Q = sum((outer @ turned @ inner for outer, inner in terms), np.zeros_like(Q))
+        before, largest = largest, float(np.linalg.norm(Q)) / _DIFFERENCE
+        if largest == 0.0 or abs(largest - before) < _TURNED * largest:
+            break
+    return largest
 
 
 def _growth_time(layers: Sequence[np.ndarray], velocity: Movement) -> float:
