@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dynagram.live import check
 from dynagram.live._faults import (
     find_dead_units,
     find_lone_layer,
@@ -211,3 +212,33 @@ def test_a_config_says_sizes_where_a_model_cannot_be_read():
         assert least < min(ratios) < max(ratios) < most
         assert all(0.8 < s.ratio < 1.25 for s in sizes if not s.matrix.is_branch_end)
     assert recipe_of(MLP([4, 4, 4], "relu", C_b=0.0, C_W=2.0), 1) is None
+
+
+class Tied(nn.Module):
+    """Tokens without positions, one residual branch, and the embedding as the readout."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(50, 64), nn.RMSNorm(64)
+        self.up, self.down = nn.Linear(64, 128, bias=False), nn.Linear(128, 64, bias=False)
+        self.final, self.readout = nn.RMSNorm(64), nn.Linear(64, 50, bias=False)
+        self.readout.weight = self.embed.weight
+        for weight in (self.embed.weight, self.up.weight, self.down.weight):
+            nn.init.normal_(weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        x = x + self.down(functional.gelu(self.up(self.norm(x))))
+        return self.readout(self.final(x))
+
+
+def test_a_tied_readout_is_judged_on_tokens_that_do_not_occur():
+    """The output of a token that occurs is the square of its own vector, not a fresh product."""
+    torch.manual_seed(1)
+    tokens = torch.randint(50, (4, 8))
+    model = Tied()
+    result = check(model, tokens, expected="normal-0.02")
+    assert result.network
+    assert result.is_fine, result.causes
+    own = model(tokens).gather(-1, tokens[..., None]).square().mean()
+    assert own > 10 * model(tokens).square().mean()  # what would be outside

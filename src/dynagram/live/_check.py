@@ -47,7 +47,7 @@ from dynagram.live._structure import (
 from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
 from dynagram.live._walk import Matrix, matrices_of, with_variances
 from dynagram.networks import Chain
-from dynagram.networks.blocks import Attention
+from dynagram.networks.blocks import Attention, Dense
 from dynagram.networks.blocks._composite import every_block
 from dynagram.theory.chain import Birth, judge_birth
 from dynagram.theory.chain._scalings import count_layers
@@ -191,7 +191,7 @@ def _with_theory(
             notes.append(f"all matrices are drawn as by {recipe}")
     readings = _weight_readings(meant, own, read, errors)
     network, params, rows = crop(read)
-    wanted = Chain(meant.blocks, network.inputs)
+    wanted = Chain([*meant.blocks[:-1], _as_wide(meant.blocks[-1], network)], network.inputs)
     uniform = {place for place, w in weights.items() if looks_uniform(w.values)}
     bands, birth, reason = expect_stages(wanted, rows, seed, uniform, theory=not other)
     if reason:
@@ -223,6 +223,14 @@ def _with_theory(
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
+
+
+def _as_wide(readout: Any, network: Chain) -> Any:
+    """The readout of a declared network, with as many outputs as are looked at."""
+    seen = network.blocks[-1]
+    assert isinstance(readout, Dense)
+    assert isinstance(seen, Dense)
+    return replace(readout, width=seen.width)
 
 
 def _with_factors(network: Chain, read: Recognised) -> Chain:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynagram.live._recognition import Recognised
 from dynagram.networks import Chain
-from dynagram.networks.blocks import Conv, Embedding, Flatten, Select
+from dynagram.networks.blocks import Conv, Dense, Embedding, Flatten, Select
 from dynagram.networks.blocks._composite import every_block
 
 _MOST_INDICES = 6  # samples times tokens: what theory costs goes with the fourth power
@@ -19,8 +20,28 @@ def crop(read: Recognised) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
     """The network on fewer samples and positions, with its parameters and the rows of inputs.
 
     Convolutions keep up to 64 positions, sequences as many as make 6 with two samples or less;
-    where a matrix reads all positions, all stay.
+    where a matrix reads all positions, all stay. A readout that is also the embedding keeps the
+    outputs of tokens that do not occur, for which it is as good as a matrix of its own.
     """
+    network, params, rows = _fewer(read)
+    return _of_other_tokens(network, params, rows) if read.is_tied else (network, params, rows)
+
+
+def _of_other_tokens(
+    network: Chain, params: tuple[Any, ...], rows: np.ndarray
+) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
+    readout = network.blocks[-1]
+    assert isinstance(readout, Dense)
+    others = np.setdiff1d(np.arange(readout.width), rows.astype(int))
+    if not others.size:
+        return network, params, rows
+    last = {key: values[..., others, :] if key == "W" else values[others]
+            for key, values in params[-1].items()}  # fmt: skip
+    blocks = [*network.blocks[:-1], replace(readout, width=others.size)]
+    return Chain(blocks, network.inputs), (*params[:-1], last), rows
+
+
+def _fewer(read: Recognised) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
     network, params, rows = read.network, read.params, read.rows
     shape = network.in_shape
     listed = every_block(network.blocks)

@@ -54,6 +54,7 @@ class Recognised:
     - `weights`: every array of parameters.
     - `notes`: what is left out.
     - `factors`: √d by the names of queries whose logits the model does not divide by it.
+    - `is_tied`: whether the embedding is the readout too.
     """
 
     network: Chain
@@ -62,6 +63,7 @@ class Recognised:
     weights: tuple[Weight, ...]
     notes: tuple[str, ...] = ()
     factors: Mapping[str, float] = field(default_factory=dict)
+    is_tied: bool = False
 
 
 def recognise(graph: Graph) -> Recognised:
@@ -107,7 +109,9 @@ def recognise(graph: Graph) -> Recognised:
     if not alike(_outputs(network, params, rows), wanted, 1e-6):
         raise UnreadableError("the blocks read do not give the outputs of the model")
     factors = {name: f for part in parts for name, f in part.factors.items()}
-    return Recognised(network, params, rows, _weights(parts), tuple(notes), factors)
+    return Recognised(
+        network, params, rows, _weights(parts), tuple(notes), factors, is_tied=bool(tied)
+    )
 
 
 def _factor_behind(graph: Graph, end: int) -> float:
