@@ -242,3 +242,23 @@ def test_a_tied_readout_is_judged_on_tokens_that_do_not_occur():
     assert result.is_fine, result.causes
     own = model(tokens).gather(-1, tokens[..., None]).square().mean()
     assert own > 10 * model(tokens).square().mean()  # what would be outside
+
+
+def test_gradients_that_explode_while_signals_keep_their_size():
+    torch.manual_seed(0)
+    layers = [nn.Linear(32, 64), *[nn.Linear(64, 64) for _ in range(5)], nn.Linear(64, 3)]
+    for layer in layers:
+        nn.init.normal_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    model = nn.Sequential(
+        *[part for layer in layers[:-1] for part in (layer, nn.Tanh())], layers[-1]
+    )
+    result = check(model, torch.randn(16, 32))
+    assert [cause.name for cause in result.causes] == ["gradients explode"]
+
+
+def test_matrices_without_an_activation_in_between_are_noted():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+    notes = check(model, torch.randn(16, 8)).notes
+    assert any("without an activation, once" in note for note in notes)

@@ -217,8 +217,9 @@ def _with_theory(
         causes += find_lone_layer(weights_of(live.graph), branch_ends(live.graph))
     causes += explain_weights(readings, branches, threshold, declared=expected is not None)
     if not any(cause.name == "weights are zero" for cause in causes):
+        slopes = measured.numbers[NUMBERS[3]]
         causes += find_zeros(own, read.weights) or find_drift(
-            own, birth, expected is not None, notes
+            own, birth, slopes.tolist(), expected is not None, notes
         )
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dynagram.gaussian._scalar import moment
@@ -16,10 +18,20 @@ _MUCH = 8.0
 
 
 def find_drift(
-    network: Chain, birth: Birth | None, declared: bool, notes: list[str]
+    network: Chain,
+    birth: Birth | None,
+    slopes: Sequence[float],
+    declared: bool,
+    notes: list[str],
 ) -> list[Cause]:
-    """Whether hidden signals shrink or grow too much with depth; less of it becomes a note."""
-    if birth is None or declared:
+    """Whether hidden signals, or gradients on their way back, shrink or grow too much with depth.
+
+    Less of it becomes a note. `slopes` are the mean squares of ∂f/∂x after every block.
+    """
+    if declared:
+        return []
+    _of_matrices(network, notes)
+    if birth is None:
         return []
     if any(isinstance(block, Residual) for block in network.blocks):
         _of_stream(birth, notes)
@@ -31,7 +43,7 @@ def find_drift(
     ratio = last / first if first > 0 else 1.0
     change = max(ratio, 1.0 / max(ratio, 1e-300))
     if change < _MUCH:
-        return []
+        return _of_gradients([slopes[i] for i in hidden], notes)
     gain = _gain(network, hidden)
     per_layer = ratio ** (1.0 / (len(hidden) - 1))
     word = "shrink" if ratio < 1 else "grow"
@@ -53,6 +65,36 @@ def find_drift(
             " ** 0.5)"
         )
     return [Cause(name, f"{name}: {text}", (), fix)]
+
+
+def _of_gradients(slopes: list[float], notes: list[str]) -> list[Cause]:
+    """Signals keep their size, and gradients need not: saturated units make them explode."""
+    if not slopes[0] > 0.0 or not slopes[-1] > 0.0:
+        return []
+    ratio = slopes[0] / slopes[-1]
+    if max(ratio, 1.0 / ratio) < _MUCH**2:
+        return []
+    per_layer = ratio ** (1.0 / (len(slopes) - 1))
+    word = "grow" if ratio > 1 else "shrink"
+    text = (
+        f"squared gradients {word} by a factor {short(per_layer, 2)} a layer on their way back, "
+        f"{short(ratio, 2)} in all, while signals keep their size"
+    )
+    if ratio < _TOO_MUCH:
+        notes.append(text)
+        return []
+    return [Cause("gradients explode", f"gradients explode: {text}: the weights are too large")]
+
+
+def _of_matrices(network: Chain, notes: list[str]) -> None:
+    """Two matrices with nothing in between are one."""
+    pairs = zip(network.blocks[:-1], network.blocks[1:], strict=True)
+    count = sum(isinstance(one, Dense) and isinstance(two, Dense) for one, two in pairs)
+    if count:
+        times = "once" if count == 1 else f"{count} times"
+        notes.append(
+            f"a dense layer follows another without an activation, {times}: the two are one matrix"
+        )
 
 
 def _gain(network: Chain, hidden: list[int]) -> float | None:
