@@ -514,6 +514,29 @@ def scaling(tasks):
             )
 
 
+def transfer(tasks, seeds):
+    """A competitor tuned on a small network of digits, carried to a wider and to a deeper one."""
+    small, larger = (4, 32), {"wider": (4, 128), "deeper": (16, 32)}
+    for name, optimizer in itertools.product(("tanh", "relu"), ("sgd", "adam")):
+        rest = (name, "digits", optimizer, False, False)
+        tuned = run_cell((*small, *rest), tasks, seeds)
+        who = min(COMPETITORS, key=lambda c: tuned[c]["loss"])
+        at = int(np.argmin(tuned[who]["losses"]))
+        for word, shape in larger.items():
+            row = run_cell((*shape, *rest), tasks, seeds)
+            best = min(COMPETITORS, key=lambda c: row[c]["loss"])
+            told = [
+                f"{label} {row[c]['loss'] if rate is None else row[c]['losses'][rate]:.3g}"
+                for label, c, rate in (
+                    (f"{who} at the rate of {small[0]}×{small[1]}", who, at),
+                    (f"best tuned here ({best})", best, None), ("ours, untuned", "ours", None),
+                )
+            ]  # fmt: skip
+            error = math.exp(row["ours"]["log_error"])
+            print(f"{name} {optimizer:4} {word} {shape[0]}×{shape[1]}: {'; '.join(told)} "
+                  f"(times or over {error:.2f})", flush=True)  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -526,6 +549,7 @@ def main():
     parser.add_argument("--ablate", action="store_true", help="one ingredient changed at a time")
     parser.add_argument("--scaling", action="store_true", help="rates against width and depth")
     parser.add_argument("--inputs", action="store_true", help="inputs in other units")
+    parser.add_argument("--transfer", action="store_true", help="rates carried to other sizes")
     options = parser.parse_args()
     if options.read:
         rows = json.loads(options.read.read_text())
@@ -538,6 +562,9 @@ def main():
         return
     if options.inputs:
         compare_inputs(make_tasks())
+        return
+    if options.transfer:
+        transfer(make_tasks(), options.seeds)
         return
     if options.ablate:
         ablate(make_tasks())

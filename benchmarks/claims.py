@@ -64,7 +64,9 @@ def other_rows():
     what = f"field transport, {fields['M']} samples, width {fields['N']}, {fields['L']} layers"
     yield what, fields["seconds"], "none", None, None
     for row in read("trained_size.json")["results"]:
-        what = f"trained at 1/n, {row['train']} + {row['test']} points, {row['device']}"
+        classes = f" of {row['classes']} classes" if "classes" in row else ""
+        size = f"{row['train']} + {row['test']} points{classes}"
+        what = f"trained at 1/n, {size}, {row['device']}"
         yield what, row["seconds"], "none", None, None
 
 
