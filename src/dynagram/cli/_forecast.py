@@ -107,13 +107,14 @@ def _print(answer: Forecast) -> None:
             f"Stage {stage.stage}: step {stage.step:.0f} ({low:.0f} to {high:.0f}), loss "
             f"{stage.loss:.4g}."
         )
-    if answer.bounds is not None and answer.bootstrap_step is not None:
+    if answer.bounds is not None:
         upper = answer.bounds.upper
         above = f"to {upper:.0f} steps" if math.isfinite(upper) else "steps or more"
-        out.print(
-            f"Bounds of Theorem 11: {answer.bounds.lower:.0f} {above}. The small layers are too "
-            f"small for an escape until step {answer.bootstrap_step:.0f}."
-        )
+        line = f"Bounds of Theorem 11: {answer.bounds.lower:.0f} {above}."
+        if answer.bootstrap_step is not None:
+            line += " The small layers are too small for an escape until step "
+            line += f"{answer.bootstrap_step:.0f}."
+        out.print(line)
     out.print()
     out.print(answer.table())
     out.print()

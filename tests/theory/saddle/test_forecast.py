@@ -157,6 +157,15 @@ def test_what_is_no_small_signal_plateau_is_recognised(change, words):
     assert any(words in reason for reason in answer.reasons)
 
 
+def test_other_layers_that_grow_too_shorten_the_time_in_which_the_small_ones_are_too_small():
+    # One layer is smaller than the rest by a factor of two, and alone would have to grow too far.
+    member = plateau()
+    weights = [0.5 * member.weights[0], *member.weights[1:]]
+    answer = predicted(weights, member.train, "tanh")
+    assert answer.bottleneck == (1,)
+    assert answer.bounds.lower < answer.bootstrap_step < answer.escape_step
+
+
 def test_weights_that_are_zero_never_leave():
     member = plateau()
     zero = [0.0 * w for w in member.weights]

@@ -136,7 +136,7 @@ def forecast(
             _counterfactual(case, escape, whole[0], layer, factor)
             for layer in range(1, model.network.depth + 1)
         )
-        bounds, bootstrap = _bounds(case, state)
+        bounds, bootstrap = _bounds(case, state, escape)
         later = later_stages(case, first, escape, ratios, spreads, neglected)
     return Forecast(
         regime=_regime(judge, state, case, present, count, escape, later),
@@ -275,17 +275,29 @@ def _counterfactual(
     return Counterfactual(layer, factor, escape.steps * changed / whole)
 
 
-def _bounds(case: Plateau, state: LayerSignals) -> tuple[Bounds | None, float | None]:
+def _bounds(
+    case: Plateau, state: LayerSignals, escape: Escape
+) -> tuple[Bounds | None, float | None]:
     """Theorem 11 and Proposition 22 in steps, where nothing but the plateau is learnt."""
     if case.learns_constants:
         return None, None
     fall = case.fraction * case.stages.falls[0]
     times = escape_bounds(case.chain, case.stages.drive, fall, state.bottleneck)
+    steps = case.descent.steps
+    bounds = Bounds(steps(times.lower), steps(times.upper))
     layers = [layer - 1 for layer in state.bottleneck]
 
     def size(chain: Chain) -> float:
-        return -max(float(np.linalg.norm(chain.weights[layer], 2)) for layer in layers)
+        """−log of M^r times the other layers, which grow too: an escape needs m_0^r of it."""
+        norms = [float(np.linalg.norm(W, 2)) for W in chain.weights]
+        others = sum(math.log(norm) for index, norm in enumerate(norms) if index not in layers)
+        return -len(layers) * math.log(max(norms[index] for index in layers)) - others
 
-    found = surrogate_escape(case.task, case.chain, [-times.scale], rtol=1e-3, measure=size)
-    steps = case.descent.steps
-    return Bounds(steps(times.lower), steps(times.upper)), steps(found.times[0])
+    largest = max(float(np.linalg.norm(case.chain.weights[index], 2)) for index in layers)
+    if not (math.isfinite(times.scale + escape.time) and largest > 0.0):
+        return bounds, None
+    needed = size(case.chain) - len(layers) * math.log(times.scale / largest)
+    if size(escape.last) > needed:  # the solver would look for it in vain
+        return bounds, None
+    found = surrogate_escape(case.task, case.chain, [needed], rtol=1e-3, measure=size)
+    return bounds, steps(found.times[0])

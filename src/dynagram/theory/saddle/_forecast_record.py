@@ -82,7 +82,8 @@ class Forecast:
         of Σ^{−1/2}E[xyᵀ] above the noise of the batch. `escape_step` is about the first of them.
     - `later`: the next ones, as far as the surrogate can follow them.
     - `bounds`: what the theorem says, None where a mean is learnt beside.
-    - `bootstrap_step`: until here the small layers are below m_0, which an escape needs (50).
+    - `bootstrap_step`: until here the small layers are below m_0, which an escape needs (50);
+        None without bounds, or where m_0 does not tell.
     - `counterfactuals`: the forecast with each layer in turn rescaled.
     """
 
