@@ -177,7 +177,7 @@ def test_narrow_bump_is_not_odd():
 
 @pytest.mark.parametrize(("left", "width"), [(0.3, 5e-4), (-1.234, 3.2e-5)])
 def test_a_spike_as_narrow_as_promised(left, width):
-    """With places 0.001 apart, the first was not seen: K was 30 % too small, "trust"."""
+    """With places 0.001 apart, the first was not seen: K was 25 % too small, "trust"."""
     spiked = MadeUp((
         Term("smooth step", 1.0, 0.0, 1.0),
         Term("step", 30.0, left, 1.0),
