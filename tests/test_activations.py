@@ -368,6 +368,7 @@ def test_slow_exponential_growth_is_growth():
         (lambda z: jnp.sqrt(jnp.abs(z - 0.1234)), "singular"),
         (lambda z: jnp.exp(z * z), "grows faster than"),
         (lambda z: 1 / (z - 0.1234), "singular"),
+        (lambda z: jnp.tanh(z.astype(jnp.float32)).astype(jnp.float64), "computes in float32"),
     ],
 )
 def test_refusals_say_why(function, says):

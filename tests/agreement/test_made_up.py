@@ -5,6 +5,8 @@ K, Θ and V of networks with functions made at random (bumps, kinks, steps, wave
 test is told nothing.
 """
 
+import functools
+import gc
 import itertools
 import math
 import os
@@ -15,18 +17,19 @@ import numpy as np
 import pytest
 
 from dynagram import MLP, activation, predict
-from dynagram.errors import AccuracyError, InvalidValueError
+from dynagram.errors import DynagramError
 from dynagram.results import Tensors
 from oracles.made_up import MadeUp, Term, averages, make, pair_averages
 
 # Of the long search: 300, a quarter of an hour on one core, where the environment asks for it, and
 # others with another seed.
-CASES = int(os.environ.get("DYNAGRAM_MADE_UP", "50"))
+CASES = int(os.environ.get("DYNAGRAM_MADE_UP", "25"))
 SEED = int(os.environ.get("DYNAGRAM_MADE_UP_SEED", "1"))
 
 VARIANCES = {"C_b": 0.1, "C_W": 0.7, "lambda_b": 1.0, "lambda_W": 1.0}
 C_B, C_W = VARIANCES["C_b"], VARIANCES["C_W"]
 TOLERANCE = 1e-10
+_Cached = type(functools.lru_cache(int))
 
 
 def predicted(sigma: MadeUp, widths: list[int], x: np.ndarray) -> Tensors:
@@ -111,6 +114,21 @@ def drawn(number: int, seed: int = 1) -> tuple[MadeUp, float, float, float]:
     return sigma, float(K1), float(K2), float(rho)
 
 
+def forget() -> None:
+    """Drop what is kept of functions that nobody asks for again: 300 of them filled 10 GB.
+
+    JAX cannot drop the compiled code that our caches hold on to, so these go first.
+    """
+    kept = [thing for thing in gc.get_objects() if isinstance(thing, _Cached)]
+    for cache in kept:
+        home = str(getattr(cache, "__module__", ""))
+        # Not those of names, whose activations must stay the same objects.
+        if home.startswith("dynagram.") and not home.endswith(("_registry", "_catalogue")):
+            cache.cache_clear()
+    jax.clear_caches()
+    gc.collect()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 6, 16])
 def test_made_up_activations(number):
@@ -125,18 +143,17 @@ def test_many_made_up_activations():
     """At most one in a hundred farther off than its error bar says; refusals are no answers."""
     wrong, refused = [], []
     for number in range(CASES):
+        forget()
         sigma, K1, K2, rho = drawn(number, SEED)
         try:
             worst = max(one_input(sigma, K1), two_inputs(sigma, K1, K2, rho))
-        except (AccuracyError, InvalidValueError) as error:
+        except DynagramError as error:
             refused.append(number)
             print(f"{number}: refused, {error}", flush=True)
             continue
         if not worst < TOLERANCE:
             wrong.append((number, worst))
         print(f"{number}: {worst:.1e} farther off than the error bar says", flush=True)
-        if number % 25 == 24:
-            jax.clear_caches()  # compiled code of functions that nobody asks for again
     print(f"{CASES} made up with seed {SEED}: {len(wrong)} wrong, {len(refused)} refused")
     assert len(wrong) <= CASES // 100, wrong
     assert len(refused) <= CASES // 20, refused
@@ -156,6 +173,21 @@ def test_narrow_bump_is_not_odd():
     sigma = MadeUp((Term("smooth step", 1.0, 0.0, 1.0), Term("bump", 1.0, 0.55, 0.035)))
     assert one_input(sigma, 1.0) < TOLERANCE
     assert predicted(sigma, [1, 30, 1], np.ones((1, 1))).network.activation.parity == "none"
+
+
+@pytest.mark.parametrize(("left", "width"), [(0.3, 5e-4), (-1.234, 3.2e-5)])
+def test_a_spike_as_narrow_as_promised(left, width):
+    """With places 0.001 apart, the first was not seen: K was 25 % too small, "trust"."""
+    spiked = MadeUp((
+        Term("smooth step", 1.0, 0.0, 1.0),
+        Term("step", 30.0, left, 1.0),
+        Term("step", -30.0, left + width, 1.0),
+    ))  # fmt: skip
+    assert one_input(spiked, 1.0) < TOLERANCE
+    bump = MadeUp((Term("smooth step", 1.0, 0.0, 1.0), Term("bump", 30.0, left, width)))
+    K = predict(MLP([1, 30, 1], bump, **VARIANCES), [[math.sqrt(0.9 / C_W)]], ("K",))["K"][1]
+    (square,) = averages(bump, 1.0, [lambda z: bump.value(z) ** 2])
+    assert K.item() == pytest.approx(C_B + C_W * square, rel=1e-11)
 
 
 def test_clipped_far_out():

@@ -54,6 +54,11 @@ def spread(left: np.ndarray, right: np.ndarray, inside: np.ndarray) -> np.ndarra
 
 @functools.cache
 def strata(count: int) -> np.ndarray:
-    """One place at random in each of `count` equal parts of [−1, 1]."""
+    """One place at random in each of `count` equal parts of [−1, 1], and some close to the ends.
+
+    These see the rest of what an end has cut off, and what its neighbour has seen most of.
+    """
     draws = np.random.default_rng(count).uniform(size=count)
-    return 2.0 * (np.arange(count) + draws) / count - 1.0
+    inside = 2.0 * (np.arange(count) + draws) / count - 1.0
+    ends = 1.0 - 2.0 / count * 0.5 ** np.arange(1, 13 if count > FEWEST_PLACES else 7)
+    return np.concatenate([inside, -ends, ends])

@@ -134,13 +134,15 @@ def advise(
     structure = _structure(network, data)
     if structure.depth < 2:
         raise InvalidValueError("network", structure, "at least two layers needed")
+    weights = sum(m * n for m, n in itertools.pairwise(structure.widths))
+    require_memory("widths", max(structure.widths), 64.0 * weights, "it has too many weights")
+    stand_in = 24.0 * _STAND_IN * (structure.widths[0] + structure.widths[-1])
+    require_memory("widths", max(structure.widths), stand_in, "too many inputs and outputs")
     is_stand_in = data is None
     problem = _stand_in(structure, loss, seed) if data is None else data
     if problem.y.shape[1] != structure.widths[-1]:
         allowed = f"this network has {structure.widths[-1]} outputs"
         raise InvalidValueError("data", f"{problem.y.shape[1]} targets", allowed)
-    weights = sum(m * n for m, n in itertools.pairwise(structure.widths))
-    require_memory("network", structure.widths[1], 8.0 * 8 * weights, "it has too many weights")
     chosen = np.sort(np.random.default_rng(seed).permutation(len(problem.x))[:_LARGEST])
     problem = Data(problem.x[chosen], problem.y[chosen])
     model = initialise(structure, problem.x, seed=seed)
@@ -176,7 +178,7 @@ def _stand_in(network: Architecture, loss: str, seed: int) -> Data:
     if loss == "cross-entropy":
         if outputs < 2:
             raise InvalidValueError("outputs", outputs, "cross-entropy needs at least two classes")
-        return Data(x, np.eye(outputs)[labels])
+        return Data(x, (labels[:, None] == np.arange(outputs)).astype(float))
     if loss == "logistic":
         return Data(x, rng.choice([-1.0, 1.0], size=(_STAND_IN, outputs)))
     return Data(x, rng.normal(size=(_STAND_IN, outputs)))

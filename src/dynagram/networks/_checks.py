@@ -15,6 +15,8 @@ from jax.typing import DTypeLike
 from dynagram.activations import Activation, activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
+MOST_LAYERS = 10**6
+
 # What the constructor takes. At run time it validates by itself, with clearer messages.
 if TYPE_CHECKING:
     Widths = Sequence[int] | np.ndarray
@@ -33,6 +35,8 @@ def checked_widths(widths: object) -> tuple[int, ...]:
 
     **Returns:** the widths.
     """
+    if isinstance(widths, Sequence | np.ndarray) and len(widths) > MOST_LAYERS + 1:
+        raise InvalidValueError("widths", f"{len(widths)} of them", f"at most {MOST_LAYERS} layers")
     values = as_list(widths)
     if values is None:
         raise InvalidTypeError("widths", widths, "expected a sequence (n_0, …, n_L) of integers")

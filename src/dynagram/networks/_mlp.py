@@ -9,6 +9,7 @@ descent at global rate η moves biases with η λ_b and weights with η λ_W/n_{
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._memory import require_memory
 from dynagram._toml import read_table
 from dynagram._trust import check_trusted
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -136,6 +138,10 @@ class MLP(Architecture):
         0.0
         """
         checked_choice("distribution", distribution, tuple(DISTRIBUTIONS))
+        numbers = sum((1 + m) * n for m, n in itertools.pairwise(self.widths))
+        itemsize = jnp.dtype(checked_dtype(dtype)).itemsize
+        remedy = "it has too many weights"
+        require_memory("network", self.summary, float(itemsize) * numbers, remedy)
         return Model(self, self.draw(checked_key(seed), dtype, distribution))
 
     def output_metric(self, params: Params, x: ArrayLike) -> Float[Array, "samples samples"]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._memory import require_memory
 from dynagram.activations import Activation
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import MLP, ActivationLike, check_inputs, checked_activation, checked_widths
@@ -35,6 +36,8 @@ _LEVELS: tuple[Verdict, ...] = ("trust", "careful", "do not use")
 # NTK fluctuations: the first two lower the verdict (as in `tensor_regime`), below the third the
 # network is close to its infinite-width limit.
 _CAREFUL, _REFUSE, _LAZY = 0.25, 0.5, 0.05
+
+_DEEPEST = 100_000  # layers: a few seconds of work
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ def critical_setup(
     """
     sigma = checked_activation(activation)
     width, depth = _whole("width", width, 1), _whole("depth", depth, 2)
+    if depth > _DEEPEST:
+        raise InvalidValueError("depth", depth, f"expected 2 to {_DEEPEST}")
     samples = _samples(x, inputs, width)
     widths = checked_widths([samples.shape[1], *[width] * (depth - 1), outputs])
     _check_loss(loss, outputs)
@@ -180,7 +185,9 @@ def _whole(name: str, value: int, least: int) -> int:
 
 def _samples(x: object, inputs: int | None, width: int) -> Float[np.ndarray, "n n_0"]:
     if x is None:
-        return np.ones((1, width if inputs is None else _whole("inputs", inputs, 1)))
+        name, n_0 = ("width", width) if inputs is None else ("inputs", _whole("inputs", inputs, 1))
+        require_memory(name, n_0, 64.0 * n_0, "a layer is too wide")
+        return np.ones((1, n_0))
     columns = np.shape(np.asarray(x, dtype=object))[-1:] or (1,)
     return check_inputs(x, columns[0] if inputs is None else inputs)
 
