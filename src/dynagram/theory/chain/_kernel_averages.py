@@ -30,7 +30,7 @@ _COINCIDENT = 1e-13  # 1 − ρ below this is rounding of identical signals
 _TILE_NUMBERS = 2**18  # of one pass
 _ROW_NUMBERS = 2**15  # rows of a pass with a series, each of many coefficients
 _FEW_NUMBERS = 2**12  # that cost nothing
-_LONG_ROW = 8  # rows of tiles that a loop of their own is worth
+_LONG_ROW = 8  # rows of tiles that fill vector registers, whose loops are fast
 _MOMENTS = 2**12  # variances of one pass over nodes
 
 
@@ -238,7 +238,7 @@ def _closed_average(sigma: Activation, is_gated: bool):
 
     def average(step: Average, places: Places, variance, K, Theta, numbers):
         del step
-        if places.tile >= _LONG_ROW:
+        if places.tile % _LONG_ROW == 0:
             made = run(variance, K, Theta, numbers, *places.places)
         else:  # long vectors: the compiler makes slow loops of small tiles
             vectors = (array.reshape(-1) for array in (variance, K, Theta))
