@@ -30,6 +30,7 @@ _COINCIDENT = 1e-13  # 1 − ρ below this is rounding of identical signals
 _TILE_NUMBERS = 2**18  # of one pass
 _ROW_NUMBERS = 2**15  # rows of a pass with a series, each of many coefficients
 _FEW_NUMBERS = 2**12  # that cost nothing
+_LONG_ROW = 8  # rows of tiles that fill vector registers, whose loops are fast
 _MOMENTS = 2**12  # variances of one pass over nodes
 
 
@@ -191,7 +192,7 @@ def _by_parts(step: Average, parts: list[Part], variance: np.ndarray, values: Va
     if len(parts) == 1 and isinstance(parts[0].which, slice):  # nothing to copy
         tangent = nothing if values.Theta is None else values.Theta
         made = average(step, parts[0].places, variance, values.K, tangent, numbers)
-        return Values(np.asarray(made[0]), np.asarray(made[1]))
+        return Values(*(np.ascontiguousarray(array) for array in made))
     K, Theta = np.empty_like(values.K), np.empty_like(values.K)
     for which, places in parts:
         tangent = nothing if values.Theta is None else values.Theta[which]
@@ -214,27 +215,36 @@ def _closed_average(sigma: Activation, is_gated: bool):
     def run(
         variance: jax.Array, gram: jax.Array, Theta: jax.Array, numbers: jax.Array,
         rows: jax.Array, columns: jax.Array,
-    ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    ) -> jax.Array:  # fmt: skip
         scaled, variance = (
             (numbers[4] * gram, numbers[4] * variance) if is_gated else (gram, variance)
         )
-        prepared = jax.lax.optimization_barrier((jnp.sqrt(variance), *kernel.prepare(variance)))
-        root_left, *left = jax.lax.optimization_barrier([number[rows] for number in prepared])
-        root_right, *right = jax.lax.optimization_barrier([number[columns] for number in prepared])
+        prepared = (jnp.sqrt(variance), *kernel.prepare(variance))
+        root_left, *left = (number[rows] for number in prepared)
+        root_right, *right = (number[columns] for number in prepared)
+        if variance.ndim == 2:
+            root_left, *left = (number[:, :, None] for number in (root_left, *left))
+            root_right, *right = (number[:, None, :] for number in (root_right, *right))
         if not sigma.is_smooth:  # signals that are one up to rounding must be so exactly
             limit = root_left * root_right
             scaled = jnp.where(scaled >= (1.0 - _COINCIDENT) * limit, limit, scaled)
-        # The barriers keep the compiler from taking the costly angle twice.
-        slope = jax.lax.optimization_barrier(kernel.slope(left, right, scaled))
-        value = jax.lax.optimization_barrier(kernel.value(left, right, scaled, slope))
-        return (_gated if is_gated else _plain)(value, slope, gram, Theta, numbers)
+        slope = kernel.slope(left, right, scaled)
+        value = kernel.value(left, right, scaled, slope)
+        # As one array of complex numbers: of two arrays the compiler makes two loops, each with
+        # the costly angle.
+        return jax.lax.complex(
+            *(_gated if is_gated else _plain)(value, slope, gram, Theta, numbers)
+        )
 
     def average(step: Average, places: Places, variance, K, Theta, numbers):
-        # Long vectors inside: the compiler makes slow loops of small tiles.
         del step
-        vectors = (array.reshape(-1) for array in (variance, K, Theta))
-        made = run(*vectors, numbers, *places.samples_of_entries)
-        return tuple(np.asarray(array).reshape(K.shape) for array in made)
+        if places.tile % _LONG_ROW == 0:
+            made = run(variance, K, Theta, numbers, *places.places)
+        else:  # long vectors: the compiler makes slow loops of small tiles
+            vectors = (array.reshape(-1) for array in (variance, K, Theta))
+            made = run(*vectors, numbers, *places.samples_of_entries)
+        joined = np.asarray(made).reshape(K.shape)
+        return np.real(joined), np.imag(joined)
 
     return average
 

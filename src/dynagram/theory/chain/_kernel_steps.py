@@ -134,7 +134,7 @@ def apply_affine(affine: Affine, values: Values, *, is_new: bool) -> Values:
     elif Theta is not None and not is_new:
         Theta = Theta.copy()
     if lambda_W != 0.0:
-        part = lambda_W * K
+        part = K if lambda_W == 1.0 and Theta is not None else lambda_W * K
         Theta = part if Theta is None else np.add(Theta, part, out=Theta)
     if lambda_b != 0.0:
         Theta = np.full_like(K, lambda_b) if Theta is None else np.add(Theta, lambda_b, out=Theta)
@@ -148,6 +148,8 @@ def apply_affine(affine: Affine, values: Values, *, is_new: bool) -> Values:
 
 
 def _sum(one: Values, two: Values, a: float, b: float) -> Values:
+    if a == b == 1.0 and one.Theta is not None and two.Theta is not None:
+        return Values(one.K + two.K, one.Theta + two.Theta)
     K = a * one.K + b * two.K
     if one.Theta is None or two.Theta is None:
         rest, factor = (two.Theta, b) if one.Theta is None else (one.Theta, a)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,6 +34,7 @@ _FEW_NUMBERS = 2**18  # that threads would only hold up
 REPLICAS = 8  # runs with other samples of the heads, whose spread is the error
 _MAX_BYTES = 8 * 1024**3
 _BLOCK_NUMBERS = 2**18  # of one array of a pair of blocks of inputs
+_KEPT_BYTES = 24 * 1024**2  # below the 32 MiB up to which the C library learns
 _NUMBERS_PER_CALL = 20_000  # that cost as much as calling a compiled pass
 # By program, the sizes of blocks that it has run on: a first block compiles for all, by itself.
 _compiled: WeakKeyDictionary[Program, set[int]] = WeakKeyDictionary()
@@ -122,6 +124,7 @@ def _by_blocks(
         for array, tiles in zip((K, Theta), run.values, strict=True):
             _write(array, tiles, left, right, mirrored=is_square and left != right)
 
+    _keep_memory()
     blocks, shapes = list(_block_pairs(N, M, tile, is_square)), _compiled.setdefault(program, set())
     if tile not in shapes:
         fill(blocks.pop(0))
@@ -136,6 +139,17 @@ def _by_blocks(
         for array, values in zip((K, Theta), alone.values, strict=True):
             write_same(array, values, program.last.same)
     return K.reshape(N * P, M * P), Theta.reshape(N * P, M * P)
+
+
+@lru_cache(maxsize=1)
+def _keep_memory() -> None:
+    """Let the C library keep the memory of a block for the next one, once in a process.
+
+    It gives back what lies free above twice the largest array it has seen freed; arrays of
+    blocks, as large as that, were given back and taken again page by page, a quarter of the time.
+    Nothing is written here, so that no memory is taken.
+    """
+    np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
 def run_alone(network: Chain, program: Program, signal: Signal) -> SameRun:
