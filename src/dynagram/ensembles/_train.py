@@ -118,6 +118,8 @@ def train(
     >>> y.estimate("loss").value.round(3).tolist(), y["loss"].shape
     ([1.394, 0.0, 0.0], (100, 3))
     """
+    if not isinstance(how, Training):
+        raise InvalidTypeError("how", f"a {type(how).__name__}", "expected Training(…)")
     if isinstance(network, Model):
         if parameters is not None:
             raise InvalidValueError("parameters", "given", "a Model has its own")
