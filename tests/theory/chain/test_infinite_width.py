@@ -98,15 +98,26 @@ def test_embeddings_equal_the_general_chain():
 
 
 @pytest.mark.parametrize("name", ["flatten", "pools", "branches"])
-def test_blocks_of_inputs_change_nothing(name, monkeypatch):
+@pytest.mark.parametrize("tile", [3, 8])
+def test_blocks_of_inputs_change_nothing(name, tile, monkeypatch):
+    """Blocks of eight have loops of their own."""
     network = NETWORKS[name]
     x = np.random.default_rng(1).standard_normal((11, network.input_size))
     whole = chain_kernels(network, x)
-    monkeypatch.setattr(_kernels, "_BLOCK_NUMBERS", 9 * compile_program(network).widest.cross.size)
-    assert _kernels.tile_size(compile_program(network), 11) == 3
+    monkeypatch.setattr(_kernels, "tile_size", lambda *_: 1)
+    single = chain_kernels(network, x)
+    monkeypatch.setattr(_kernels, "tile_size", lambda *_: tile)
     parts = chain_kernels(network, x)
-    np.testing.assert_allclose(parts.K, whole.K, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(parts.Theta, whole.Theta, rtol=1e-12, atol=1e-14)
+    for other in (whole, single):
+        np.testing.assert_allclose(parts.K, other.K, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(parts.Theta, other.Theta, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["flatten", "pools", "branches"])
+def test_large_pairs_of_positions_make_small_blocks(name, monkeypatch):
+    program = compile_program(NETWORKS[name])
+    monkeypatch.setattr(_kernels, "_BLOCK_NUMBERS", 9 * program.widest.cross.size)
+    assert _kernels.tile_size(program, 11) == 3
 
 
 def test_an_mlp_of_blocks_equals_the_mlp():
