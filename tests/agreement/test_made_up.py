@@ -119,7 +119,8 @@ def forget() -> None:
 
     JAX cannot drop the compiled code that our caches hold on to, so these go first.
     """
-    kept = [thing for thing in gc.get_objects() if isinstance(thing, _Cached)]
+    # By type: asking some objects of other libraries for their class warns.
+    kept = [thing for thing in gc.get_objects() if type(thing) is _Cached]
     for cache in kept:
         home = str(getattr(cache, "__module__", ""))
         # Not those of names, whose activations must stay the same objects.
