@@ -51,12 +51,16 @@ def ask(python: str, request: dict, timeout: float = 600.0, worker: str = "peer.
 
 
 def measure(function, repeats: int) -> tuple[object, dict]:
-    """Result, and seconds of the first call and of the best later one (wall and CPU)."""
+    """Result, and seconds of the first call and of the best later one (wall and CPU).
+
+    `repeats` calls or more: short ones go on for half a second, so that one of them is undisturbed.
+    """
     start = time.perf_counter()
     result = function()
     first = time.perf_counter() - start
     wall, cpu = [], []
-    for _ in range(repeats):
+    until = time.perf_counter() + 0.5
+    while len(wall) < repeats or time.perf_counter() < until:
         start, busy = time.perf_counter(), time.process_time()
         function()
         wall.append(time.perf_counter() - start)

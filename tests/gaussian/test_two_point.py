@@ -239,8 +239,8 @@ def _itself(step):
 @float64
 def _kernel_step(sigma, x):
     tiling = Tiling.of(x.shape[0])
-    variance = tiling.pad(np.sum(x * x, axis=1))
-    step = kernel_step(sigma, tiling, variance, tiling.gram_tiles(x), _itself)
+    tiles, variance = tiling.gram(x)
+    step = kernel_step(sigma, tiling, variance, tiles, _itself)
     value, slope = np.empty((2, tiling.samples, tiling.samples))
     tiling.write(value, step.value, step.value_diagonal)
     tiling.write(slope, step.slope, step.slope_diagonal)

@@ -51,10 +51,13 @@ class Tiling:
         extra = self.blocks * self.tile - self.samples
         return np.concatenate([vector, np.repeat(vector[..., -1:], extra, axis=-1)], axis=-1)
 
-    def gram_tiles(self, x: Float[np.ndarray, "n features"]) -> jax.Array:
-        """Tiles of x xᵀ, without forming the matrix."""
-        rows = self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
-        return _batched_gram(rows, *self.places)
+    def blocks_of(self, x: Float[np.ndarray, "n features"]) -> np.ndarray:
+        """The rows of x by block, (blocks, tile, features), the last repeated."""
+        return self.pad(x.T).T.reshape(self.blocks, self.tile, -1)
+
+    def gram(self, x: Float[np.ndarray, "n features"]) -> tuple[jax.Array, jax.Array]:
+        """Tiles of x xᵀ and its padded diagonal, without forming the matrix."""
+        return gram_of_blocks(self.blocks_of(x), *self.places)
 
     def write(self, matrix: np.ndarray, tiles: Index, diagonal: Index) -> None:
         """Fill a symmetric matrix with these upper tiles and this padded diagonal."""
@@ -72,8 +75,10 @@ class Tiling:
 
 
 @jax.jit
-def _batched_gram(rows: Index, i: Index, j: Index) -> jax.Array:
-    return jnp.einsum("tak,tbk->tab", rows[i], rows[j])
+def gram_of_blocks(x: Index, i: Index, j: Index) -> tuple[jax.Array, jax.Array]:
+    """Tiles (i, j) of x xᵀ and its diagonal, for x by block."""
+    tiles = jnp.einsum("tak,tbk->tab", x[i], x[j])
+    return tiles, jnp.sum(jnp.square(x), axis=2).ravel()
 
 
 @jax.tree_util.register_dataclass

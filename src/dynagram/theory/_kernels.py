@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from dynagram._precision import float64
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
-from dynagram.gaussian._kernel_map import closed_steps, has_closed_step, kernel_step
+from dynagram.gaussian._kernel_map import closed_layers, has_closed_step, kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
 from dynagram.networks import MLP, Chain, Network, check_inputs
 from dynagram.theory.chain._kernels import chain_kernels
@@ -77,15 +77,15 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
         raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     inputs = check_inputs(x, network.widths[0])
     tiling = Tiling.of(inputs.shape[0])
-    gram = tiling.gram_tiles(inputs / np.sqrt(network.widths[0]))
-    squares = tiling.pad(np.sum(inputs * inputs, axis=1) / network.widths[0])
+    scaled = inputs / np.sqrt(network.widths[0])
     values, skips = _hyperparameters(network), network.skip_of_layers
-    state = _first(gram, squares, values[0])
     closed = has_closed_step(network.activation)
     first, states = 1, []
     if closed and layers == "last" and not network.has_skips:
-        state = closed_steps(network.activation, tiling, _next, state, values[1:])
+        state = closed_layers(network.activation, tiling, _first, _next, scaled, values)
         first = network.depth
+    else:
+        state = _first(*tiling.gram(scaled), values[0])
     for layer in range(first, network.depth + 1):
         if not closed:  # a series cannot start from a variance that is not finite
             _require_finite(network, state)
