@@ -223,8 +223,8 @@ def _compiled_largest(
         (back,) = pull(direction)
         moved = push(back)
         image = jax.jvp(slope, (z,), (moved,))[1]
-        size = sum(jnp.vdot(part, part) for part in jax.tree.leaves(back))
-        value = jnp.where(size == 0, 0.0, jnp.vdot(moved, image) / size)
+        size = jnp.vdot(direction, moved)  # |Jᵀu|² = u·JJᵀu
+        value = jnp.where(size <= 0, 0.0, jnp.vdot(moved, image) / size)
         direction = image / jnp.linalg.norm(image)
     return value, direction
 

@@ -17,21 +17,23 @@ class PowerMethod:
     def largest(self, z: torch.Tensor, loss: torch.Tensor, leaves: list[torch.Tensor]) -> float:
         """For outputs z and a loss of them, with the graph that leads from the leaves to them."""
         (slope,) = torch.autograd.grad(loss, z, create_graph=True)
-        u = torch.zeros_like(z, requires_grad=True)
-        pulled = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
-        used = [(leaf, g) for leaf, g in zip(leaves, pulled, strict=True) if g is not None]
-        inputs, graph = [leaf for leaf, _ in used], [g for _, g in used]
         direction, iterations = self._direction, ITERATIONS
         if direction is None or direction.shape != z.shape:
             direction = torch.from_numpy(first_direction(tuple(z.shape))).to(z)
             iterations = FIRST_ITERATIONS
-        value = 0.0
-        for _ in range(iterations):
-            back = torch.autograd.grad(z, inputs, direction, retain_graph=True)
+        # Jᵀu is linear in u: its graph gives Jv for any v, its values the first Jᵀu of all.
+        u = direction.clone().requires_grad_()
+        pulled = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
+        used = [(leaf, g) for leaf, g in zip(leaves, pulled, strict=True) if g is not None]
+        inputs, graph = [leaf for leaf, _ in used], [g for _, g in used]
+        back, value = [g.detach() for g in graph], 0.0
+        for iteration in range(iterations):
+            if iteration:
+                back = torch.autograd.grad(z, inputs, direction, retain_graph=True)
             (moved,) = torch.autograd.grad(graph, u, back, retain_graph=True)
             (image,) = torch.autograd.grad(slope, z, moved, retain_graph=True)
-            size = sum(float((g * g).sum()) for g in back)
-            if size == 0.0:
+            size = float((direction * moved).sum())  # |Jᵀu|² = u·JJᵀu
+            if size <= 0.0:
                 return 0.0
             value = float((moved * image).sum()) / size
             norm = image.norm()

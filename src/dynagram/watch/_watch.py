@@ -191,6 +191,9 @@ def begin(
     step: int | None,
 ) -> Watcher:
     """A watcher with its sinks; one that goes on in `run` knows what was before."""
+    # The search for plateaus needs it: a tenth of a second before training, not in the midst of it.
+    import scipy.optimize  # noqa: F401
+
     from dynagram.watch._run_folder import RunFolder
     from dynagram.watch._watcher import Watcher
 

@@ -15,6 +15,7 @@ from dynagram.watch._look import Look
 from dynagram.watch._measure import Guard, make_record, one_line
 from dynagram.watch._record import Key, Record
 from dynagram.watch._registry import QUANTITIES
+from dynagram.watch._threads import one_thread
 
 LOG = logging.getLogger("dynagram.watch")
 
@@ -110,9 +111,10 @@ class Watcher:
             self._remember(seen, step, since)
             context = Context(seen, self.memory, since)
             turn = None if self._records == 0 else self._records - 1
-            record = make_record(
-                context, self._guard, self.quantities, step, self._began, turn, self.birth
-            )
+            with one_thread():
+                record = make_record(
+                    context, self._guard, self.quantities, step, self._began, turn, self.birth
+                )
         except Exception as error:
             self.fail(f"step {step}: {one_line(error)}")
             return None
