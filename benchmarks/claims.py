@@ -75,14 +75,14 @@ def told(seconds: float) -> str:
 
 
 def print_table() -> None:
-    print(f"{'what':58} {'time':>8}  {'against':22} {'ratio':>6} {'aim':>5}")
+    print(f"{'what':62} {'time':>8}  {'against':22} {'ratio':>6} {'aim':>5}")
     parts = (kernel_rows, architecture_rows, ntk_rows, ensemble_rows, other_rows)
     for what, seconds, peer, ratio, aim in (row for part in parts for row in part()):
         shown = "" if ratio is None else f"{ratio:.3g}" if ratio < 1000.0 else f"{ratio:.0f}"
         wanted = "" if aim is None or ratio is None else f"{aim:g}"
         missed = " not met" if wanted and ratio < aim else ""
         against = "" if peer == "none" or ratio is None else peer
-        print(f"{what:58} {told(seconds):>8}  {against:22} {shown:>6} {wanted:>5}{missed}".rstrip())
+        print(f"{what:62} {told(seconds):>8}  {against:22} {shown:>6} {wanted:>5}{missed}".rstrip())
 
 
 def print_limits() -> None:

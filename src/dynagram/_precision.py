@@ -1,10 +1,10 @@
-"""How JAX computes for us: in float64 without global state, and compiled with care or in haste."""
+"""How JAX computes for us: in float64 without global state, where, and compiled with what care."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
@@ -31,6 +31,29 @@ def float64(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
 
     return wrapped
+
+
+@functools.cache
+def _host() -> Any:  # a device, None where there is none
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to know the accelerator only
+        return None
+
+
+def on_host() -> AbstractContextManager[object]:
+    """JAX on the CPU, beside an accelerator too: for what is small, and waited for.
+
+    To send a few thousand numbers to an accelerator, and to compile for it, takes longer than to
+    compute them.
+
+    >>> with on_host():
+    ...     jax.numpy.ones(1).device.platform
+    'cpu'
+    """
+    if jax.default_backend() == "cpu" or (host := _host()) is None:
+        return nullcontext()
+    return jax.default_device(host)
 
 
 def own_precision(

@@ -1,5 +1,6 @@
 """Where tensors live and how many modes of error they carry does not change them."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -19,8 +20,9 @@ NETWORK = MLP([3, 8, 16, 1], "tanh", C_b=0.1, C_W=1.2, lambda_b=0.3, lambda_W=0.
 
 @pytest.fixture
 def on_device(monkeypatch):
-    """Tensors of any number of samples stay where JAX computes."""
-    return lambda: monkeypatch.setattr(recursions, "stays_on_device", lambda _: True)
+    """Tensors of any number of samples stay where JAX computes, with JAX's 32 bits around them."""
+    with jax.enable_x64(False):
+        yield lambda: monkeypatch.setattr(recursions, "stays_on_device", lambda _: True)
 
 
 def _close(found, expected):

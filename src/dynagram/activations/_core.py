@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from dynagram._precision import float64
+from dynagram._precision import float64, on_host
 from dynagram.activations._panels import Panels
 from dynagram.errors import InvalidValueError
 
@@ -185,8 +185,9 @@ def _evaluate(sigma: Activation, z: np.ndarray, order: int) -> np.ndarray:
     padded = np.zeros(max(-(-flat.size // piece), 1) * piece)
     padded[: flat.size] = flat
     compiled: Any = _compiled(sigma.function, order)
-    # NumPy goes in as it is: making a JAX array of it first would compile a copy.
-    values = [np.asarray(compiled(part)) for part in padded.reshape(-1, piece)]
+    with on_host():
+        # NumPy goes in as it is: making a JAX array of it first would compile a copy.
+        values = [np.asarray(compiled(part)) for part in padded.reshape(-1, piece)]
     return np.concatenate(values)[: flat.size].reshape(z.shape)
 
 

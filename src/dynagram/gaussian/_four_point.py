@@ -111,6 +111,11 @@ class FourPoint:
         return self._families[p, q]
 
     @float64
+    def placed(self, values: Array) -> Array:
+        """`values` where the covariances are to be."""
+        return jnp.asarray(values) if self.on_device else np.asarray(values)
+
+    @float64
     def covariances(self, products: Sequence[Product]) -> dict[Product, Covariances]:
         """Cov(f, g) for every (left, right) of `products`, in one pass over the nodes."""
         found = self._by_grid(products)
@@ -120,14 +125,10 @@ class FourPoint:
             return self._by_sobol(products)
         return {key: Covariances(self._all_known(*key), 0) for key in products}
 
-    def _placed(self, values: Array) -> Array:
-        """`values` where the covariances are to be."""
-        return jnp.asarray(values) if self.on_device else np.asarray(values)
-
     def _lower_orders(self, left: Orders, right: Orders) -> Array:
         """Σ l K l' + Σ J (KK + KK) J': the linear and quadratic parts, exactly."""
         f, g = self.family(*left), self.family(*right)
-        K = self._placed(self.averages.K)
+        K = self.placed(self.averages.K)
         by_sample = K[f.first] * f.linear[:, :1] + K[f.second] * f.linear[:, 1:]
         on_first, on_second = g.linear.T[:, None, :]
         linear = by_sample[:, g.first] * on_first + by_sample[:, g.second] * on_second
@@ -184,7 +185,7 @@ class FourPoint:
             parts = {orders: _restricted(self.family(*orders), group) for orders in names}
             families = {orders: family for orders, (family, _) in parts.items()}
             K = self.averages.K[np.ix_(group, group)]
-            first, second = _replica_sums(self.averages.sigma, K, families, products, grid)
+            first, second = sum_over_nodes(self.averages.sigma, K, families, products, grid)
             for key in products:
                 rows, columns = (parts[orders][1] for orders in key)
                 block = np.ix_(rows, columns)
@@ -198,7 +199,7 @@ class FourPoint:
                     return None
                 modes[key][0][block] = exact[key][block] + 0.5 * (one + two)
                 modes[key][1][block] = error
-        return {key: self._placed(values) for key, values in modes.items()}
+        return {key: self.placed(values) for key, values in modes.items()}
 
     def _by_sobol(self, products: Sequence[Product]) -> dict[Product, Covariances]:
         names = sorted({orders for key in products for orders in key})
@@ -210,11 +211,11 @@ class FourPoint:
             nodes = sobol_nodes(self.averages.K, count, self.seed)
             found = {key: ReplicaMean(nodes.replicas, self.modes, self.seed) for key in products}
             variance = dict(lower)
-            for sums in _replica_sums(
+            for sums in sum_over_nodes(
                 self.averages.sigma, self.averages.K, families, products, nodes
             ):
                 for key in products:
-                    found[key].add(self._placed(sums.products.pop(key)))
+                    found[key].add(self.placed(sums.products.pop(key)))
                 for orders in names:
                     variance[orders] = variance[orders] + sums.squares[orders] / nodes.replicas
             worst = max(
@@ -248,7 +249,7 @@ class FourPoint:
         sizes = (self.family(*orders).value.size for orders in (left, right))
         modes = np.zeros((self.modes, *sizes))
         modes[0][entries] = known
-        return self._placed(modes)
+        return self.placed(modes)
 
     def _two_sample_entries(self, left: Orders, right: Orders) -> tuple[Entries, np.ndarray]:
         """Where at most two samples are involved, and the covariance there."""
@@ -323,40 +324,44 @@ def _restricted(family: PairFamily, group: np.ndarray) -> tuple[PairFamily, np.n
 
 
 @dataclass(frozen=True)
-class _Sums:
+class NodeSums:
     """⟨R_A R_B⟩ of every product and ⟨R_A²⟩ of every family, of one replica."""
 
     products: dict[Product, jax.Array]
     squares: dict[Orders, np.ndarray]
 
 
-def _replica_sums(
+def sum_over_nodes(
     sigma: Activation,
     K: np.ndarray,
     families: dict[Orders, PairFamily],
     products: Sequence[Product],
     nodes: NodeSet,
-) -> Iterator[_Sums]:
-    """Averages over nodes of the remainders R = f − ⟨f⟩ − l·z − J·(zz − K), replica by replica."""
+) -> Iterator[NodeSums]:
+    """Averages over nodes of the remainders R = f − ⟨f⟩ − l·z − J·(zz − K), replica by replica.
+
+    Call inside float64. Cost: 2·P·P' operations per node and product.
+    """
     names = tuple(families)
     constants = tuple(_constants(families[o], K) for o in names)
     chosen = tuple((names.index(left), names.index(right)) for left, right in products)
     accumulate = _accumulator(sigma, names, chosen)
-    # Chunks are filled up to a few sizes, each compiled once; of few samples to one.
-    size = min(CHUNK, max(1024, 2 ** math.ceil(math.log2(nodes.count))))
-    size = CHUNK if K.shape[0] <= _FEW_SAMPLES else size
+    # One size, compiled once: of more samples a smaller one fills matrix products as well.
+    size = CHUNK if K.shape[0] <= _FEW_SAMPLES else _FIRST_COUNT
     pairs = [families[o].value.size for o in names]
-    zero = (
-        tuple(np.zeros((pairs[left], pairs[right])) for left, right in chosen),
-        tuple(np.zeros(count) for count in pairs),
+    zero = (  # on the accelerator: for a hundred samples they are gigabytes
+        tuple(jnp.zeros((pairs[left], pairs[right])) for left, right in chosen),
+        tuple(jnp.zeros(count) for count in pairs),
     )
     for replica in range(nodes.replicas):
         sums: Any = zero
-        for z, weights in nodes.chunks(replica):
-            padded_z, padded_w = np.zeros((size, z.shape[1])), np.zeros(size)
-            padded_z[: z.shape[0]], padded_w[: z.shape[0]] = z, weights
-            sums = accumulate(padded_z, padded_w, constants, sums)
-        yield _Sums(
+        for chunk_z, chunk_weights in nodes.chunks(replica):
+            for start in range(0, chunk_z.shape[0], size):
+                z, weights = chunk_z[start : start + size], chunk_weights[start : start + size]
+                padded_z, padded_w = np.zeros((size, z.shape[1])), np.zeros(size)
+                padded_z[: z.shape[0]], padded_w[: z.shape[0]] = z, weights
+                sums = accumulate(padded_z, padded_w, constants, sums)
+        yield NodeSums(
             dict(zip(products, sums[0], strict=True)),
             {orders: np.asarray(part) for orders, part in zip(names, sums[1], strict=True)},
         )

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from dynagram.activations import Activation
 from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, normal_density, standard_nodes
+
+_NEGLIGIBLE = 1e-19  # of the average, by Cauchy-Schwarz
 
 
 def hermite_functions(
@@ -79,13 +81,31 @@ def _delta_coefficients(sigma: Activation, root: np.ndarray, order: int, count: 
 
 
 def mehler_sum(
-    left: Float[np.ndarray, "count m"],
-    right: Float[np.ndarray, "count m"],
+    left: Float[np.ndarray, "count n"],
+    right: Float[np.ndarray, "count n"],
+    pairs: tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]],
     rho: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, " m"]:
-    """Σ_k left_k right_k ρ^k elementwise, by Horner's rule."""
+    """Σ_k left_ka right_kb ρ^k for pairs (a, b) of columns, by Horner's rule.
+
+    Terms that are below rounding for every pair, every other one of an odd or even function among
+    them, are left out.
+    """
+    a, b = pairs
+    share = np.max(left**2 / _norms(left), axis=1) * np.max(right**2 / _norms(right), axis=1)
+    orders = np.flatnonzero(share > _NEGLIGIBLE**2)[::-1]
+    powers: dict[int, np.ndarray] = {}
     total = np.zeros_like(rho)
-    for k in range(left.shape[0] - 1, -1, -1):
-        total *= rho
-        total += left[k] * right[k]
+    for k, following in zip(orders, [*orders[1:], 0][: len(orders)], strict=True):
+        total += left[k][a] * right[k][b]
+        gap = int(k - following)
+        if gap and gap not in powers:
+            powers[gap] = rho**gap
+        if gap:
+            total *= powers[gap]
     return total
+
+
+def _norms(table: np.ndarray) -> np.ndarray:
+    """Σ_k T_k², for functions that are zero something that divides."""
+    return np.maximum(np.sum(table**2, axis=0), 1e-290)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from dynagram._precision import float64
+from dynagram._precision import float64, on_host
 from dynagram.activations import Activation
 from dynagram.activations._core import both_sides, padded_size
 from dynagram.activations._resolution import panels_of
@@ -206,7 +206,8 @@ def _evaluate_closed(
     padded[2][:] = 0.0
     for target, source in zip(padded, (a, b, c), strict=True):
         target[: c.size] = source
-    return np.asarray(_compiled_closed_form(sigma, p, q)(*padded))[: c.size]
+    with on_host():
+        return np.asarray(_compiled_closed_form(sigma, p, q)(*padded))[: c.size]
 
 
 def _series(
@@ -219,7 +220,7 @@ def _series(
     while True:
         left = hermite_table(f, variances, p, count)
         right = left if (f, p) == (g, q) else hermite_table(g, variances, q, count)
-        total = mehler_sum(left[:, ia], right[:, ib], rho)
+        total = mehler_sum(left, right, (ia, ib), rho)
         scale = np.sqrt(_energy(left)[ia] * _energy(right)[ib])
         # The terms from half-way on bound what is left beyond the last one.
         late = np.sqrt(_energy(left[count // 2 :])[ia] * _energy(right[count // 2 :])[ib])

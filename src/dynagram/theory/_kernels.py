@@ -7,6 +7,7 @@ plain network. Both are exact at infinite width; the book has no Θ of networks 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from dynagram._precision import float64
+from dynagram._precision import float64, on_host
 from dynagram.errors import InvalidTypeError, InvalidValueError, NonFiniteError
 from dynagram.gaussian._kernel_map import closed_layers, has_closed_step, kernel_step
 from dynagram.gaussian._kernel_tiles import KernelStep, Tiling
@@ -23,6 +24,7 @@ from dynagram.theory.chain._kernels import chain_kernels
 
 # Products of four kernels must stay inside float64 too.
 _LARGEST = 1e200
+_SMALL = 1024  # samples: compiling for an accelerator would take longer than the kernels do
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ def frozen_kernels(network: Network, x: object, *, layers: str = "all") -> Froze
     if not isinstance(network, MLP):
         raise InvalidTypeError("network", type(network).__name__, "expected an MLP or a Chain")
     inputs = check_inputs(x, network.widths[0])
+    with on_host() if inputs.shape[0] <= _SMALL else nullcontext():
+        return _mlp_kernels(network, inputs, layers)
+
+
+def _mlp_kernels(
+    network: MLP, inputs: Float[np.ndarray, "sample n_0"], layers: str
+) -> FrozenKernels:
     tiling = Tiling.of(inputs.shape[0])
     scaled = inputs / np.sqrt(network.widths[0])
     values, skips = _hyperparameters(network), network.skip_of_layers

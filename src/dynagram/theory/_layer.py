@@ -56,7 +56,7 @@ class Step:
     averages: TwoPoint
     four: FourPoint
     covariances: dict[Product, Covariances]
-    Theta: Float[np.ndarray, "a b"]
+    Theta: Float[Array, "a b"]
     C_W: float
     lambda_W: float
     ratio: float
@@ -79,11 +79,11 @@ class Step:
         """Compute the four-sample averages `products` in one pass; options as in `FourPoint`."""
         four = FourPoint(averages, accuracy=accuracy, seed=seed, modes=modes, on_device=on_device)
         covariances = four.covariances(list(products)) if products else {}
-        return cls(averages, four, covariances, Theta, C_W, lambda_W, ratio)
+        return cls(averages, four, covariances, four.placed(Theta), C_W, lambda_W, ratio)
 
-    def two(self, p: int, q: int) -> Float[np.ndarray, "a b"]:
-        """⟨σ^(p)_a σ^(q)_b⟩."""
-        return self.averages(p, q)
+    def two(self, p: int, q: int) -> Float[Array, "a b"]:
+        """⟨σ^(p)_a σ^(q)_b⟩, where the tensors are: products of them have as many entries."""
+        return self.four.placed(self.averages(p, q))
 
     def family(self, p: int, q: int) -> PairFamily:
         """σ^(p)_a σ^(q)_b with its derivatives in K."""

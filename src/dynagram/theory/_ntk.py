@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dynagram._pairs import matrix_to_pairs, pair_indices
+from dynagram._arrays import Array
+from dynagram._pairs import pair_indices
 from dynagram.gaussian._families import contract, curvature
 from dynagram.theory._layer import Indices, Modes, Step
 
@@ -30,9 +31,9 @@ def omega_covariance(step: Step) -> Modes:
     )
 
 
-def _on_last(matrix: np.ndarray) -> np.ndarray:
+def _on_last(matrix: Array) -> Array:
     """A symmetric matrix of samples as a factor on the last of two pair axes."""
-    return matrix_to_pairs(matrix)[None, None, :]
+    return matrix[pair_indices(matrix.shape[0])][None, None, :]
 
 
 def _along_omega(step: Step, tensor: Modes) -> Modes:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from dynagram._arrays import Array, SameArray, array_namespace
 from dynagram._pairs import pair_numbers
 from dynagram._precision import float64
+from dynagram._threads import one_thread
 from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, Product
@@ -70,27 +71,31 @@ def run_layers(
     state = _at_first_layer(names, samples, modes, on_device)
     yield state
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
-        step = Step.at(
-            TwoPoint(network.activation, K[layer]),
-            Theta[layer],
-            C_W=network.C_W[layer + 1],
-            lambda_W=network.lambda_W[layer + 1],
-            # Layer 1 does not fluctuate: n_0 never enters a ratio.
-            ratio=network.widths[layer + 1] / network.widths[layer] if layer else 0.0,
-            products=products,
-            accuracy=accuracy,
-            seed=seed + layer,
-            modes=modes,
-            on_device=on_device,
-        )
-        _advance(step, state)
+        with one_thread():  # for the tables of two-sample averages
+            step = Step.at(
+                TwoPoint(network.activation, K[layer]),
+                Theta[layer],
+                C_W=network.C_W[layer + 1],
+                lambda_W=network.lambda_W[layer + 1],
+                # Layer 1 does not fluctuate: n_0 never enters a ratio.
+                ratio=network.widths[layer + 1] / network.widths[layer] if layer else 0.0,
+                products=products,
+                accuracy=accuracy,
+                seed=seed + layer,
+                modes=modes,
+                on_device=on_device,
+            )
+            _advance(step, state)
         _require_finite(network, layer + 2, state)
         yield state
 
 
 def stays_on_device(samples: int) -> bool:
-    """Large tensors stay on an accelerator; NumPy is faster on a CPU, and for small ones."""
-    return samples > 24 and jax.default_backend() != "cpu"
+    """Large tensors stay on an accelerator; NumPy is faster on a CPU, and for small ones.
+
+    Of 32 samples an accelerator computes tensors in a second, and compiles for fifteen.
+    """
+    return samples > 40 and jax.default_backend() != "cpu"
 
 
 @float64

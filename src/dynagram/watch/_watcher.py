@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from dynagram._threads import one_thread
 from dynagram.errors import InvalidValueError
 from dynagram.watch._band import Alert, Band
 from dynagram.watch._context import Context, Memory
@@ -15,7 +16,6 @@ from dynagram.watch._look import Look
 from dynagram.watch._measure import Guard, make_record, one_line
 from dynagram.watch._record import Key, Record
 from dynagram.watch._registry import QUANTITIES
-from dynagram.watch._threads import one_thread
 
 LOG = logging.getLogger("dynagram.watch")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from dynagram._arrays import Array, array_namespace
 from dynagram._precision import float64
 from dynagram.results._estimate import Estimate
 from dynagram.theory.training._contraction import Tensors
@@ -35,16 +36,16 @@ def kernel_change(
     moment. Memory: one tensor of N⁴ numbers and blocks of N_B² N_A N.
     """
     ua, aa, b = (coefficients[name] for name in ("ua", "aa", "b"))
-    samples = np.arange(ua.shape[1])
     same = np.eye(aa.shape[2])
-    slots = {"r": samples[rows], "a": samples[: aa.shape[1]], "x": samples}
+    slots = {"r": rows, "a": slice(0, aa.shape[1]), "x": slice(None)}
 
-    def blocks(name: str, *patterns: str) -> list[np.ndarray]:
-        whole = np.asarray(tensors[name])
-        return [whole[np.ix_(*(slots[slot] for slot in pattern))] for pattern in patterns]
+    def blocks(name: str, *patterns: str) -> list[Array]:
+        whole = tensors[name]
+        return [_block(whole, [slots[slot] for slot in pattern]) for pattern in patterns]
 
-    def sum_(rule: str, *factors: np.ndarray) -> np.ndarray:
-        return np.einsum(rule, *factors, optimize=True)
+    def sum_(rule: str, block: Array, *factors: np.ndarray) -> np.ndarray:
+        # Where the tensors are: a block is as large as a tensor, the sums are small.
+        return np.asarray(array_namespace(block).einsum(rule, block, *factors, optimize=True))
 
     (P,), (Q, Q_2) = blocks("P", "rrax"), blocks("Q", "rrax", "rarx")
     first = (
@@ -143,6 +144,13 @@ def kernel_estimates(
         "ntk_change": Estimate(change.value, error, 0),
         "ntk_drift": Estimate(moved.value / scale, moved_error / scale, 0),
     }
+
+
+def _block(tensor: Array, slots: Sequence[slice | Int[np.ndarray, " row"]]) -> Array:
+    """The entries of a tensor at some samples in every slot."""
+    for axis, slot in enumerate(slots):
+        tensor = tensor[(*[slice(None)] * axis, slot)]
+    return tensor
 
 
 def _traces(parts: dict[str, Kernel]) -> Float[np.ndarray, " time"]:

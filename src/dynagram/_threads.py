@@ -1,4 +1,4 @@
-"""One thread for the small linear algebra of a record."""
+"""One thread for small linear algebra."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def one_thread() -> contextlib.AbstractContextManager[object]:
 
     After a product on many threads each of them waits for the next one awake, for some 20 ms: with
     matrices as small as ours that takes more of the processors than the product, and takes it from
-    the training.
+    whatever runs beside.
 
     >>> with one_thread():
     ...     all(library["num_threads"] == 1 for library in _openblas().info())
