@@ -20,7 +20,7 @@ from dynagram.watch._mixing import mixing_signs
 from dynagram.watch._named_loss import loss_name
 from dynagram.watch._settings import sample_counts
 from dynagram.watch._targets import readable_targets
-from dynagram.watch._torch_curvature import PowerMethod
+from dynagram.watch._torch_curvature import DenseCall, PowerMethod
 from dynagram.watch._torch_outputs import is_scalar, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
@@ -91,7 +91,8 @@ class TorchRecorder:
         if self._before is None:
             return None
         pairs = zip(self._parts, self._before, strict=True)
-        moved = [some_rows(part.parameter()) - before for part, before in pairs]
+        # In the memory of the weights before: fresh pages cost more than the difference.
+        moved = [torch.sub(some_rows(part.parameter()), old, out=old) for part, old in pairs]
         self._before = None
         return [as_real(values) for values in moved]
 
@@ -111,7 +112,8 @@ class TorchRecorder:
             curvature = None
             if loss is not None:
                 leaves = [leaf for leaf in copy.leaves.values() if leaf.requires_grad]
-                curvature = functools.partial(self._curvature, z, loss, leaves)
+                dense = self._dense_calls(calls, copy)
+                curvature = functools.partial(self._curvature, z, loss, leaves, dense)
             return Look(
                 layers,
                 loss=None if loss is None else float(loss.detach()),
@@ -221,10 +223,30 @@ class TorchRecorder:
         del copy
         return layers
 
-    def _curvature(self, z: torch.Tensor, loss: torch.Tensor, leaves: list[torch.Tensor]) -> float:
+    def _dense_calls(self, calls: Any, copy: Copy) -> list[DenseCall]:
+        """The dense layers that learn and were called once."""
+        leaves = {id(p): copy.leaves[name] for name, p in self.module.named_parameters()}
+        dense = []
+        for number, part in enumerate(self._parts):
+            W, b = (leaves.get(id(getattr(part.module, n, None))) for n in (part.weight, "bias"))
+            if part.kind != "linear" or len(calls.get(number, ())) != 1:
+                continue
+            if W is not None and W.requires_grad:
+                h, signal = calls[number][0]
+                learning = [W] if b is None or not b.requires_grad else [W, b]
+                dense.append(DenseCall(signal, h, learning))
+        return dense
+
+    def _curvature(
+        self,
+        z: torch.Tensor,
+        loss: torch.Tensor,
+        leaves: list[torch.Tensor],
+        dense: list[DenseCall],
+    ) -> float:
         """λ_max of JᵀL''J; the graph is kept until it is asked for."""
         with quiet(self.module):
-            return self._power.largest(z, loss, leaves)
+            return self._power.largest(z, loss, leaves, dense)
 
     def _features(self) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         """What leaves a layer on more samples than gradients are taken of, and their targets.
