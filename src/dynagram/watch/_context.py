@@ -173,11 +173,13 @@ def _kernel(layer: LayerLook, samples: int) -> np.ndarray | None:
     return to_numpy(blocks.sum(axis=(1, 3)))
 
 
-def gram_and_push(layer: LayerLook) -> tuple[np.ndarray, np.ndarray]:
-    """WᵀW on at most 128 of the inputs, and where the loss on the probe pushes it.
+def gram_and_push(layer: LayerLook) -> tuple[np.ndarray, np.ndarray] | None:
+    """WᵀW on at most 128 of the inputs, and −(gᵀH + Hᵀg), g = δW: where the loss pushes it.
 
-    That is −(gᵀH + Hᵀg), g = δW, for a layer whose inputs and gradients are known.
+    None where the inputs or the gradients are not known.
     """
+    if layer.errors is None or layer.inputs is None:
+        return None
     stride = thinned(layer.weight.shape[1], GRAM_COLUMNS)
     W = some_columns(layer.weight, stride)
     h = some_columns(layer.inputs.reshape(-1, layer.inputs.shape[2]), stride)

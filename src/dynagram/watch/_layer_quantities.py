@@ -83,11 +83,10 @@ def dead(context: Context, index: int) -> Reading:
 def gram_explained(context: Context, index: int) -> Reading:
     """Cosine of the change of WᵀW since the last record with where the loss pushed it."""
     layer, memory = context.look.layers[index], context.memory
-    if layer.kind != "linear":
+    pair = gram_and_push(layer) if layer.kind == "linear" else None
+    if pair is None:
         return None
-    if layer.errors is None or layer.inputs is None:
-        return None
-    gram, push = gram_and_push(layer)
+    gram, push = pair
     before, earlier = memory.grams.get(index), memory.pushes.get(index)
     memory.grams[index], memory.pushes[index] = gram, push
     if before is None or earlier is None:

@@ -135,7 +135,9 @@ def as_matrix(weight: Array) -> Array:
 def some_columns(values: Array, stride: int) -> Array:
     """Every so many columns, side by side in memory: products would copy them there each time."""
     columns = values[:, ::stride]
-    return np.ascontiguousarray(columns) if isinstance(columns, np.ndarray) else columns.contiguous()
+    if isinstance(columns, np.ndarray):
+        return np.ascontiguousarray(columns)
+    return columns.contiguous()
 
 
 def thinned(size: int, most: int) -> int:

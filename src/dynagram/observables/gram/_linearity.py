@@ -192,9 +192,7 @@ def held_out_linearity(
     )
     null = Null(float(np.mean(scores[1:])), float(np.std(scores[1:], ddof=1)))
     rank, penalty = s.size, float(penalties[0])
-    return Linearity(
-        float(scores[0]), null, rank, fitted.samples, scored.samples, False, penalty
-    )
+    return Linearity(float(scores[0]), null, rank, fitted.samples, scored.samples, False, penalty)
 
 
 # --- how --------------------------------------------------------------------------------------
