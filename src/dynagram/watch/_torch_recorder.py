@@ -119,7 +119,7 @@ class TorchRecorder:
                 loss=None if loss is None else float(loss.detach()),
                 curvature=curvature,
                 task=self.task,
-                features=self._features() if self.probe.has_targets else None,
+                features=self._features(calls) if self.probe.has_targets else None,
             )
 
     def _prepared(self, samples: int, *, gradients: bool) -> tuple[Copy, Any, Any, Any]:
@@ -248,31 +248,32 @@ class TorchRecorder:
         with quiet(self.module):
             return self._power.largest(z, loss, leaves, dense)
 
-    def _features(self) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
+    def _features(self, seen: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         """What leaves a layer on more samples than gradients are taken of, and their targets.
 
-        The pass is made when it is first asked for, once for all layers.
+        The pass is made when it is first asked for, once for all layers; where the samples are no
+        more, there is none, as all calls have been `seen`.
         """
         samples = self._feature_samples
-        calls: dict[int, list[tuple[Any, Any]]] = {}
-        targets: list[np.ndarray] = []
 
-        def look() -> None:
+        @functools.cache
+        def calls() -> dict[int, list[tuple[Any, Any]]]:
+            if samples == self._samples:
+                return seen
             with quiet(self.module), torch.no_grad():
-                copy, arguments, options, y = self._prepared(samples, gradients=False)
+                copy, arguments, options, _ = self._prepared(samples, gradients=False)
                 with self._captured(self._parts) as captured:
                     copy(arguments, options)
-            calls.update(captured)
-            targets.append((y if y is not None else options["labels"]).cpu().numpy())
+            return captured
 
         def features(index: int) -> tuple[np.ndarray, np.ndarray] | None:
-            if not targets:
-                look()
-            if index not in calls:
+            if index not in calls():
                 return None
-            z = as_signal(calls[index][0][1], self._parts[index].kind, samples)
+            z = as_signal(calls()[index][0][1].detach(), self._parts[index].kind, samples)
             if z is None:
                 return None
-            return readable_targets(z.cpu().double().numpy(), targets[0])
+            _, options, y = self.probe.head(samples)
+            targets = (y if y is not None else options["labels"]).cpu().numpy()
+            return readable_targets(z.cpu().double().numpy(), targets)
 
         return features
