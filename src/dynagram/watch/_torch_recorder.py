@@ -109,11 +109,11 @@ class TorchRecorder:
                 z = z.reshape(len(z), -1)
             loss = self._loss_of(output, z, y)
             layers = self._layers(calls, z, loss, copy)
-            curvature = None
-            if loss is not None:
-                leaves = [leaf for leaf in copy.leaves.values() if leaf.requires_grad]
-                dense = self._dense_calls(calls, copy)
-                curvature = functools.partial(self._curvature, z, loss, leaves, dense)
+            curvature, leaves = None, self._learning(copy)
+            if loss is not None and leaves:
+                dense = self._dense_calls(calls, leaves)
+                parts = z, loss, list(leaves.values()), dense
+                curvature = functools.partial(self._curvature, *parts)
             return Look(
                 layers,
                 loss=None if loss is None else float(loss.detach()),
@@ -223,18 +223,20 @@ class TorchRecorder:
         del copy
         return layers
 
-    def _dense_calls(self, calls: Any, copy: Copy) -> list[DenseCall]:
-        """The dense layers that learn and were called once."""
-        leaves = {id(p): copy.leaves[name] for name, p in self.module.named_parameters()}
+    def _learning(self, copy: Copy) -> dict[int, torch.Tensor]:
+        """The leaves of the parameters that are trained, by the identity of these."""
+        pairs = [(p, copy.leaves[name]) for name, p in self.module.named_parameters()]
+        return {id(p): leaf for p, leaf in pairs if p.requires_grad}
+
+    def _dense_calls(self, calls: Any, leaves: Mapping[int, torch.Tensor]) -> list[DenseCall]:
+        """The dense layers whose weights are trained and that were called once."""
         dense = []
         for number, part in enumerate(self._parts):
-            W, b = (leaves.get(id(getattr(part.module, n, None))) for n in (part.weight, "bias"))
-            if part.kind != "linear" or len(calls.get(number, ())) != 1:
-                continue
-            if W is not None and W.requires_grad:
+            own = [getattr(part.module, name, None) for name in (part.weight, "bias")]
+            W, b = (leaves.get(id(parameter)) for parameter in own)
+            if part.kind == "linear" and W is not None and len(calls.get(number, ())) == 1:
                 h, signal = calls[number][0]
-                learning = [W] if b is None or not b.requires_grad else [W, b]
-                dense.append(DenseCall(signal, h, learning))
+                dense.append(DenseCall(signal, h, [W] if b is None else [W, b]))
         return dense
 
     def _curvature(
