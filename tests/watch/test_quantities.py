@@ -10,6 +10,7 @@ import dynagram.watch  # noqa: E402
 from dynagram.integrations.torch import torch_ntk  # noqa: E402
 from dynagram.watch import QUANTITIES  # noqa: E402
 from dynagram.watch._mixing import mixing_signs  # noqa: E402
+from dynagram.watch._torch_curvature import DenseCall, PowerMethod  # noqa: E402
 
 X = torch.randn(24, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 Y = torch.tanh(X[:, :3])
@@ -68,13 +69,16 @@ def test_kernel_shares_are_those_of_the_ntk(tokens):
         assert values["kernel_share", layer] == pytest.approx(trace / total, rel=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["classes", "reals"])
-def test_the_top_eigenvalue_is_that_of_the_gauss_newton_matrix(kind):
+@pytest.mark.parametrize(
+    ("kind", "frozen"), [("classes", False), ("reals", False), ("classes", True)]
+)
+def test_the_top_eigenvalue_is_that_of_the_gauss_newton_matrix(kind, frozen):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    model[2].weight.requires_grad_(not frozen)
     y = Y if kind == "reals" else Y.argmax(1)
     values, _ = values_of(model, (X, y))
-    params = dict(model.named_parameters())
+    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
 
     def outputs(flat):
         parts = torch.split(flat, [p.numel() for p in params.values()])
@@ -89,6 +93,45 @@ def test_the_top_eigenvalue_is_that_of_the_gauss_newton_matrix(kind):
     top = torch.linalg.eigvalsh(J.T @ B @ J)[-1]
     assert values["top_eigenvalue", ""] == pytest.approx(float(top), rel=0.02)
     assert values["top_eigenvalue", ""] <= float(top) * (1 + 1e-9)
+
+
+class UsedTwice(nn.Module):
+    """A dense layer that is called once, and whose weight is used again."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.mix, self.out = nn.Linear(5, 40), nn.Linear(40, 40), nn.Linear(40, 3)
+
+    def forward(self, x):
+        h = torch.tanh(self.mix(torch.tanh(self.into(x))))
+        return self.out(torch.tanh(h @ self.mix.weight))
+
+
+def wide():
+    """One bias missing, one frozen."""
+    model = nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 40, bias=False), nn.Tanh(),
+                          nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3))  # fmt: skip
+    model[4].bias.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize(("make", "goes"), [(wide, True), (UsedTwice, False)])
+def test_curvature_goes_through_signals_where_that_is_the_same(make, goes, monkeypatch):
+    torch.manual_seed(0)
+    model, seen = make().double(), []
+
+    def noted(method, *arguments):
+        seen.append((largest(method, *arguments), method._by_signals))
+        return seen[-1][0]
+
+    largest = PowerMethod.largest
+    monkeypatch.setattr(PowerMethod, "largest", noted)
+    values_of(model, (X, Y))
+    monkeypatch.setattr(DenseCall, "is_cheaper", False)
+    values_of(model, (X, Y))
+    (quick, tried), (plain, untried) = seen
+    assert (tried, untried) == (goes, None)
+    assert quick == pytest.approx(plain, rel=1e-10)
 
 
 def test_signals_and_gradients():

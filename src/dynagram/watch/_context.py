@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynagram.watch._look import Array, LayerLook, Look, as_matrix, thinned, to_numpy
+from dynagram.watch._look import (
+    Array,
+    LayerLook,
+    Look,
+    as_matrix,
+    some_columns,
+    thinned,
+    to_numpy,
+)
 from dynagram.watch._plateau_state import State, plateau_state
 
 if TYPE_CHECKING:
@@ -106,6 +114,11 @@ class Context:
         ]
         return np.sum(parts, axis=0) if parts else None
 
+    @functools.cached_property
+    def trace(self) -> float:
+        """The trace of that sum."""
+        return 0.0 if self.kernel is None else float(np.trace(self.kernel))
+
     def eigenvalues(self, index: int) -> tuple[np.ndarray, tuple[int, int]]:
         """Of WWᵀ for at most 256 rows of a layer, ascending, with the shape of those rows."""
         if index not in self._eigenvalues:
@@ -160,18 +173,16 @@ def _kernel(layer: LayerLook, samples: int) -> np.ndarray | None:
     return to_numpy(blocks.sum(axis=(1, 3)))
 
 
-def gram_block(layer: LayerLook) -> np.ndarray:
-    """WᵀW on at most 128 of the inputs."""
-    W = layer.weight[:, :: thinned(layer.weight.shape[1], GRAM_COLUMNS)]
-    return to_numpy(W.T @ W)
+def gram_and_push(layer: LayerLook) -> tuple[np.ndarray, np.ndarray] | None:
+    """WᵀW on at most 128 of the inputs, and −(gᵀH + Hᵀg), g = δW: where the loss pushes it.
 
-
-def push_block(layer: LayerLook) -> np.ndarray | None:
-    """−(gᵀH + Hᵀg) on the same inputs, g = δW: where the loss on the probe pushes WᵀW."""
+    None where the inputs or the gradients are not known.
+    """
     if layer.errors is None or layer.inputs is None:
         return None
     stride = thinned(layer.weight.shape[1], GRAM_COLUMNS)
-    h = layer.inputs.reshape(-1, layer.inputs.shape[2])[:, ::stride]
-    g = layer.errors.reshape(-1, layer.errors.shape[2]) @ layer.weight[:, ::stride]
+    W = some_columns(layer.weight, stride)
+    h = some_columns(layer.inputs.reshape(-1, layer.inputs.shape[2]), stride)
+    g = layer.errors.reshape(-1, layer.errors.shape[2]) @ W
     mixed = to_numpy(g.T @ h)
-    return -(mixed + mixed.T)
+    return to_numpy(W.T @ W), -(mixed + mixed.T)

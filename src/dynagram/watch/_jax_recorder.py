@@ -113,7 +113,7 @@ class JaxRecorder:
             loss=None if y is None else float(signals["loss"]),
             curvature=None if y is None else functools.partial(self._curvature, params, x, y),
             task=self._task(params),
-            features=None if self._y is None else self._features(params),
+            features=None if self._y is None else self._features(params, signals["outputs"]),
         )
 
     def _task(self, params: Any) -> Task | None:
@@ -144,11 +144,14 @@ class JaxRecorder:
             self._direction = np.asarray(direction)
         return float(value)
 
-    def _features(self, params: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
+    def _features(
+        self, params: Any, seen: Any
+    ) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         samples = self._feature_samples
         x, y = self._x[:samples], self._y
         assert y is not None
-        made: list[Any] = []
+        # Where gradients are taken of as many samples, their outputs are there already.
+        made: list[Any] = [seen] if samples == self._samples else []
 
         def features(index: int) -> tuple[np.ndarray, np.ndarray] | None:
             if not made:

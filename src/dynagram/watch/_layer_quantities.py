@@ -11,8 +11,8 @@ from dynagram.observables.gram._linearity import held_out_linearity
 from dynagram.observables.spectra._power_law import fit_power_law
 from dynagram.observables.spectra._spectra import SMALLEST_SPECTRUM, random_tail_index
 from dynagram.watch._band import Band, spread_band
-from dynagram.watch._context import Context, gram_block, push_block, spectrum_rows
-from dynagram.watch._look import Array, as_matrix
+from dynagram.watch._context import Context, gram_and_push, spectrum_rows
+from dynagram.watch._look import square_of
 
 Reading = tuple[float, Band | None] | None
 
@@ -22,15 +22,13 @@ _LINEARITY_ROWS = 16
 
 def weight_norm(context: Context, index: int) -> Reading:
     """‖W‖."""
-    return _norm(context.look.layers[index].weight), None
+    return math.sqrt(context.look.layers[index].weight_square), None
 
 
 def update_norm(context: Context, index: int) -> Reading:
     """‖W_t − W_{t−1}‖ of the last step; of a very large layer from some of its rows."""
-    layer = context.look.layers[index]
-    if layer.step is None:
-        return None
-    return _norm(layer.step) * math.sqrt(layer.step_stride), None
+    square = context.look.layers[index].step_square
+    return None if square is None else (math.sqrt(square), None)
 
 
 def activation(context: Context, index: int) -> Reading:
@@ -69,12 +67,7 @@ def kernel_share(context: Context, index: int) -> Reading:
         return None
     if not layers[index].learns:
         return 0.0, None
-    traces = [
-        float(np.trace(kernel))
-        for kernel, layer in zip(context.kernels, layers, strict=True)
-        if kernel is not None and layer.learns
-    ]
-    total = sum(traces)
+    total = context.trace
     return (float(np.trace(part)) / total, None) if total > 0 else None
 
 
@@ -90,11 +83,10 @@ def dead(context: Context, index: int) -> Reading:
 def gram_explained(context: Context, index: int) -> Reading:
     """Cosine of the change of WᵀW since the last record with where the loss pushed it."""
     layer, memory = context.look.layers[index], context.memory
-    if layer.kind != "linear":
+    pair = gram_and_push(layer) if layer.kind == "linear" else None
+    if pair is None:
         return None
-    gram, push = gram_block(layer), push_block(layer)
-    if push is None:
-        return None
+    gram, push = pair
     before, earlier = memory.grams.get(index), memory.pushes.get(index)
     memory.grams[index], memory.pushes[index] = gram, push
     if before is None or earlier is None:
@@ -118,8 +110,8 @@ def imbalance(context: Context, index: int) -> Reading:
     this, after = layers[index], layers[index + 1]
     if {this.kind, after.kind} != {"linear"} or after.weight.shape[1] != this.weight.shape[0]:
         return None
-    value = _square(after.weight) - _square(this.weight)
-    value -= 0.0 if this.bias is None else _square(this.bias)
+    value = after.weight_square - this.weight_square
+    value -= 0.0 if this.bias is None else square_of(this.bias)
     first = memory.imbalances.setdefault(index, value)
     steps = [memory.updates.get(i, 0.0) for i in (index, index + 1)]
     moved = memory.wander.get(index, 0.0) + 2.0 * context.since * sum(steps)
@@ -127,7 +119,7 @@ def imbalance(context: Context, index: int) -> Reading:
     look = context.look
     if look.momentum != 0.0 or look.weight_decay != 0.0 or not _is_conserved(context, index):
         return value, None
-    rounding = 1e-4 * (_square(after.weight) + _square(this.weight))
+    rounding = 1e-4 * (after.weight_square + this.weight_square)
     return value, Band(first, first - moved - rounding, first + moved + rounding)
 
 
@@ -172,14 +164,6 @@ def tail(context: Context, index: int) -> Reading:
     null = random_tail_index(sizes)
     found = fit_power_law(positive, test=False).index
     return found, spread_band(null.mean, null.deviation, "null")
-
-
-def _square(values: Array) -> float:
-    return float((values * values).sum())
-
-
-def _norm(values: Array) -> float:
-    return math.sqrt(_square(as_matrix(values)))
 
 
 def _is_conserved(context: Context, index: int) -> bool:

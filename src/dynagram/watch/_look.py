@@ -6,6 +6,7 @@ uses only what both have: products, sums, reshapes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,16 @@ class LayerLook:
     response: Array | None = None
     bias: Array | None = None
     learns: bool = True
+
+    @functools.cached_property
+    def weight_square(self) -> float:
+        """‖W‖²."""
+        return square_of(self.weight)
+
+    @functools.cached_property
+    def step_square(self) -> float | None:
+        """The squared norm of the last update, from the rows that are known of it."""
+        return None if self.step is None else square_of(self.step) * self.step_stride
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +107,15 @@ class Look:
     features: Callable[[int], tuple[np.ndarray, np.ndarray] | None] | None = None
 
 
+def square_of(values: Array) -> float:
+    """The sum of the squares of all entries.
+
+    >>> square_of(np.full((2, 3), 2.0))
+    24.0
+    """
+    return float((values * values).sum())
+
+
 def to_numpy(values: Array) -> np.ndarray:
     """A float64 copy on the host.
 
@@ -110,6 +130,14 @@ def to_numpy(values: Array) -> np.ndarray:
 def as_matrix(weight: Array) -> Array:
     """(n_out, everything else)."""
     return weight.reshape(weight.shape[0], -1)
+
+
+def some_columns(values: Array, stride: int) -> Array:
+    """Every so many columns, side by side in memory: products would copy them there each time."""
+    columns = values[:, ::stride]
+    if isinstance(columns, np.ndarray):
+        return np.ascontiguousarray(columns)
+    return columns.contiguous()
 
 
 def thinned(size: int, most: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 
+@functools.lru_cache(maxsize=16)
 def mixing_signs(shape: tuple[int, ...]) -> np.ndarray:
     """±1 for every output of a sample, for outputs of this shape (samples first).
 

@@ -61,12 +61,17 @@ def fill(
     if any(z is None for z in outputs):
         return
     layer.outputs = _joined(outputs)
-    zeros = [torch.zeros_like(z) for _, z in calls]
-    slopes = [z if r is None else r for r, z in zip(responses, zeros, strict=True)]
-    layer.response = _joined([as_signal(r, part.kind, samples) for r in slopes])
+
+    def joined_slopes(slopes: list[torch.Tensor | None]) -> torch.Tensor:
+        filled = [
+            torch.zeros_like(z) if slope is None else slope
+            for slope, (_, z) in zip(slopes, calls, strict=True)
+        ]
+        return _joined([as_signal(slope, part.kind, samples) for slope in filled])
+
+    layer.response = joined_slopes(responses)
     if errors is not None:
-        slopes = [z if e is None else e for e, z in zip(errors, zeros, strict=True)]
-        layer.errors = samples * _joined([as_signal(e, part.kind, samples) for e in slopes])
+        layer.errors = samples * joined_slopes(errors)
     inputs = [_as_inputs(h, part, samples) for h, _ in calls]
     if all(h is not None for h in inputs):
         layer.inputs = _joined(inputs)

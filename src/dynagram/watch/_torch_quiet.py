@@ -23,14 +23,15 @@ def quiet(module: nn.Module) -> Iterator[None]:
     Parameters and buffers are not protected by it: see `call`.
     """
     modes = [(part, part.training) for part in module.modules()]
-    devices = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
+    devices = {p.device for p in module.parameters()}
+    numbers = sorted({device.index or 0 for device in devices if device.type == "cuda"})
     with contextlib.ExitStack() as stack:
         stack.enter_context(same_numbers())
-        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.enter_context(torch.random.fork_rng(devices=numbers))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
-        for device in {p.device.type for p in module.parameters()}:
-            stack.enter_context(torch.autocast(device, enabled=False))
+        for kind in {device.type for device in devices}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
         if hasattr(torch.compiler, "set_stance"):  # parts that are compiled by themselves
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         # Kernels of attention that have second derivatives.

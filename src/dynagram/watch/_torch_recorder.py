@@ -20,7 +20,7 @@ from dynagram.watch._mixing import mixing_signs
 from dynagram.watch._named_loss import loss_name
 from dynagram.watch._settings import sample_counts
 from dynagram.watch._targets import readable_targets
-from dynagram.watch._torch_curvature import PowerMethod
+from dynagram.watch._torch_curvature import DenseCall, PowerMethod
 from dynagram.watch._torch_outputs import is_scalar, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
@@ -91,7 +91,8 @@ class TorchRecorder:
         if self._before is None:
             return None
         pairs = zip(self._parts, self._before, strict=True)
-        moved = [some_rows(part.parameter()) - before for part, before in pairs]
+        # In the memory of the weights before: fresh pages cost more than the difference.
+        moved = [torch.sub(some_rows(part.parameter()), old, out=old) for part, old in pairs]
         self._before = None
         return [as_real(values) for values in moved]
 
@@ -108,16 +109,17 @@ class TorchRecorder:
                 z = z.reshape(len(z), -1)
             loss = self._loss_of(output, z, y)
             layers = self._layers(calls, z, loss, copy)
-            curvature = None
-            if loss is not None:
-                leaves = [leaf for leaf in copy.leaves.values() if leaf.requires_grad]
-                curvature = functools.partial(self._curvature, z, loss, leaves)
+            curvature, leaves = None, self._learning(copy)
+            if loss is not None and leaves:
+                dense = self._dense_calls(calls, leaves)
+                parts = z, loss, list(leaves.values()), dense
+                curvature = functools.partial(self._curvature, *parts)
             return Look(
                 layers,
                 loss=None if loss is None else float(loss.detach()),
                 curvature=curvature,
                 task=self.task,
-                features=self._features() if self.probe.has_targets else None,
+                features=self._features(calls) if self.probe.has_targets else None,
             )
 
     def _prepared(self, samples: int, *, gradients: bool) -> tuple[Copy, Any, Any, Any]:
@@ -221,36 +223,59 @@ class TorchRecorder:
         del copy
         return layers
 
-    def _curvature(self, z: torch.Tensor, loss: torch.Tensor, leaves: list[torch.Tensor]) -> float:
+    def _learning(self, copy: Copy) -> dict[int, torch.Tensor]:
+        """The leaves of the parameters that are trained, by the identity of these."""
+        pairs = [(p, copy.leaves[name]) for name, p in self.module.named_parameters()]
+        return {id(p): leaf for p, leaf in pairs if p.requires_grad}
+
+    def _dense_calls(self, calls: Any, leaves: Mapping[int, torch.Tensor]) -> list[DenseCall]:
+        """The dense layers whose weights are trained and that were called once."""
+        dense = []
+        for number, part in enumerate(self._parts):
+            own = [getattr(part.module, name, None) for name in (part.weight, "bias")]
+            W, b = (leaves.get(id(parameter)) for parameter in own)
+            if part.kind == "linear" and W is not None and len(calls.get(number, ())) == 1:
+                h, signal = calls[number][0]
+                dense.append(DenseCall(signal, h, [W] if b is None else [W, b]))
+        return dense
+
+    def _curvature(
+        self,
+        z: torch.Tensor,
+        loss: torch.Tensor,
+        leaves: list[torch.Tensor],
+        dense: list[DenseCall],
+    ) -> float:
         """λ_max of JᵀL''J; the graph is kept until it is asked for."""
         with quiet(self.module):
-            return self._power.largest(z, loss, leaves)
+            return self._power.largest(z, loss, leaves, dense)
 
-    def _features(self) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
+    def _features(self, seen: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         """What leaves a layer on more samples than gradients are taken of, and their targets.
 
-        The pass is made when it is first asked for, once for all layers.
+        The pass is made when it is first asked for, once for all layers; where the samples are no
+        more, there is none, as all calls have been `seen`.
         """
         samples = self._feature_samples
-        calls: dict[int, list[tuple[Any, Any]]] = {}
-        targets: list[np.ndarray] = []
 
-        def look() -> None:
+        @functools.cache
+        def calls() -> dict[int, list[tuple[Any, Any]]]:
+            if samples == self._samples:
+                return seen
             with quiet(self.module), torch.no_grad():
-                copy, arguments, options, y = self._prepared(samples, gradients=False)
+                copy, arguments, options, _ = self._prepared(samples, gradients=False)
                 with self._captured(self._parts) as captured:
                     copy(arguments, options)
-            calls.update(captured)
-            targets.append((y if y is not None else options["labels"]).cpu().numpy())
+            return captured
 
         def features(index: int) -> tuple[np.ndarray, np.ndarray] | None:
-            if not targets:
-                look()
-            if index not in calls:
+            if index not in calls():
                 return None
-            z = as_signal(calls[index][0][1], self._parts[index].kind, samples)
+            z = as_signal(calls()[index][0][1].detach(), self._parts[index].kind, samples)
             if z is None:
                 return None
-            return readable_targets(z.cpu().double().numpy(), targets[0])
+            _, options, y = self.probe.head(samples)
+            targets = (y if y is not None else options["labels"]).cpu().numpy()
+            return readable_targets(z.cpu().double().numpy(), targets)
 
         return features

@@ -130,9 +130,9 @@ class Watcher:
             self.memory.steps.append(step)
             self.memory.losses.append(look.loss)
         for index, layer in enumerate(look.layers):
-            if layer.step is not None:
-                square = float((layer.step * layer.step).sum()) * layer.step_stride
-                self.memory.updates[index] = max(square, self.memory.updates.get(index, 0.0) / 2)
+            if layer.step_square is not None:
+                before = self.memory.updates.get(index, 0.0)
+                self.memory.updates[index] = max(layer.step_square, before / 2)
 
     def _publish(self, record: Record) -> None:
         self.last = record

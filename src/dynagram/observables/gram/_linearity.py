@@ -181,15 +181,18 @@ def held_out_linearity(
     targets = fitted.centred_targets
     _variation(fitted)
     outside = _sum_of_squares(targets) - _sum_of_squares(U.T @ targets)
-    score, penalty = _ridge_score(
-        U.T @ targets, max(outside, 0.0), s, fitted.samples, fitted.target_mean, test
+    inside, beyond, shifts = _null_draws(fitted, scored.samples, s.size, seed)
+    scores, penalties = _ridge_scores(
+        np.concatenate([(U.T @ targets)[None], inside]),
+        np.append(max(outside, 0.0), beyond),
+        s,
+        fitted.samples,
+        np.concatenate([fitted.target_mean[None], scored.target_mean + shifts]),
+        test,
     )
-    scores = [
-        _ridge_score(inside, outside, s, fitted.samples, scored.target_mean + shift, test)[0]
-        for inside, outside, shift in _null_draws(fitted, scored.samples, s.size, seed)
-    ]
-    null = Null(float(np.mean(scores)), float(np.std(scores, ddof=1)))
-    return Linearity(score, null, s.size, fitted.samples, scored.samples, False, penalty)
+    null = Null(float(np.mean(scores[1:])), float(np.std(scores[1:], ddof=1)))
+    rank, penalty = s.size, float(penalties[0])
+    return Linearity(float(scores[0]), null, rank, fitted.samples, scored.samples, False, penalty)
 
 
 # --- how --------------------------------------------------------------------------------------
@@ -242,18 +245,19 @@ class _TestSet:
     total: float
 
 
-def _ridge_score(
+def _ridge_scores(
     inside: np.ndarray,
-    outside: float,
+    outside: np.ndarray,
     s: np.ndarray,
     samples: int,
-    mean: np.ndarray,
+    means: np.ndarray,
     test: _TestSet,
-) -> tuple[float, float]:
+) -> tuple[np.ndarray, np.ndarray]:
     """The test R² of the ridge chosen by generalised cross-validation, and its λ/s_max².
 
-    `inside` is UᵀY, `outside` the squared norm of Y beyond the features; GCV(λ) is the residual
-    divided by (M − 1 − tr of the smoother)², λ = ∞ (the mean alone) included.
+    For several sets of targets at once, (sets, …) each: `inside` is UᵀY, `outside` the squared norm
+    of Y beyond the features, `means` those of Y; GCV(λ) is the residual divided by (M − 1 − tr of
+    the smoother)², λ = ∞ (the mean alone) included.
     """
     if s.size == 0:
         penalties = np.array([math.inf])
@@ -261,24 +265,24 @@ def _ridge_score(
     else:
         penalties = np.append(np.geomspace(1e-12, 1e3, _PENALTIES), math.inf)
         shrink = 1.0 / (1.0 + penalties[:, None] * (s[0] ** 2 / s**2)[None, :])
-    energy = np.sum(inside**2, axis=1)
-    residual = outside + (1.0 - shrink) ** 2 @ energy
+    energy = np.sum(inside**2, axis=2)
+    residual = outside[:, None] + energy @ ((1.0 - shrink) ** 2).T
     freedom = samples - 1 - shrink.sum(axis=1)
     # Where the smoother uses every direction there is nothing left to validate on.
     criterion = np.where(freedom > 0.5, residual / np.maximum(freedom, 0.5) ** 2, np.inf)
-    best = int(np.argmin(criterion))
-    weights = (shrink[best] / s)[:, None] * inside
+    best = np.argmin(criterion, axis=1)
+    weights = (shrink[best] / s)[:, :, None] * inside
     error = test.targets - test.features @ weights
-    offset = test.mean - mean - test.shift @ weights
-    wrong = _sum_of_squares(error) + test.samples * _sum_of_squares(offset)
-    return 1.0 - wrong / test.total, float(penalties[best])
+    offset = test.mean - means - test.shift @ weights
+    wrong = np.sum(error * error, axis=(1, 2)) + test.samples * np.sum(offset * offset, axis=1)
+    return 1.0 - wrong / test.total, penalties[best]
 
 
 def _null_draws(
     factor: FeatureFactor, scored: int, rank: int, seed: int
-) -> list[tuple[np.ndarray, float, np.ndarray]]:
-    """Gaussian targets with Y's covariance: UᵀY, the squared norm beyond the features, and by how
-    much the means of fitted and scored targets differ."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gaussian targets with Y's covariance, several sets of them: UᵀY, the squared norms beyond the
+    features, and by how much the means of fitted and scored targets differ."""
     rng = np.random.default_rng(seed)
     targets = factor.centred_targets
     values, vectors = np.linalg.eigh(targets.T @ targets / (factor.samples - 1))
@@ -287,11 +291,12 @@ def _null_draws(
     root = (np.sqrt(values) * vectors) @ vectors.T
     beyond = max(factor.samples - 1 - rank, 0)
     size_of_shift = math.sqrt(1.0 / factor.samples + 1.0 / scored)
-    draws = []
-    for _ in range(_NULL_DRAWS):
-        inside = rng.standard_normal((rank, values.size)) @ root
+    inside = np.empty((_NULL_DRAWS, rank, values.size))
+    outside = np.empty(_NULL_DRAWS)
+    shifts = np.empty((_NULL_DRAWS, values.size))
+    for draw in range(_NULL_DRAWS):
+        inside[draw] = rng.standard_normal((rank, values.size)) @ root
         # One χ² per eigendirection, twice a gamma variable; gamma(0) is 0.
-        outside = float(np.sum(values * 2.0 * rng.standard_gamma(beyond / 2.0, values.size)))
-        shift = size_of_shift * (root @ rng.standard_normal(values.size))
-        draws.append((inside, outside, shift))
-    return draws
+        outside[draw] = np.sum(values * 2.0 * rng.standard_gamma(beyond / 2.0, values.size))
+        shifts[draw] = size_of_shift * (root @ rng.standard_normal(values.size))
+    return inside, outside, shifts
