@@ -120,6 +120,21 @@ class FourPoint:
             return self._by_sobol(products)
         return {key: Covariances(self._all_known(*key), 0) for key in products}
 
+    @float64
+    def beside(
+        self, other: FourPoint, covariances: dict[Product, Covariances]
+    ) -> dict[Product, Covariances]:
+        """Those of `other`, with the averages over up to two samples from here; values alone.
+
+        What nodes have added is left as it is: differences are those of the averages.
+        """
+        found = {}
+        for key, there in covariances.items():
+            lower = self._lower_orders(*key) - other._lower_orders(*key)
+            value = _written(there.value + lower, *self._two_sample_entries(*key))
+            found[key] = Covariances(value[None], there.nodes)
+        return found
+
     def _placed(self, values: Array) -> Array:
         """`values` where the covariances are to be."""
         return jnp.asarray(values) if self.on_device else np.asarray(values)

@@ -10,12 +10,13 @@ docs/derivations/gaussian-averages.md (D7.19), (D7.20).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._arrays import SameArray
 from dynagram.activations import Activation
 from dynagram.activations._resolution import panels_of
 from dynagram.gaussian._quadrature import shares_nodes
@@ -57,8 +58,8 @@ def other_rules(sigma: Activation) -> tuple[Activation, ...]:
 
 
 def scatter(
-    value: Float[np.ndarray, "*shape"], others: list[Float[np.ndarray, "*shape"]]
-) -> list[Float[np.ndarray, "*shape"]]:
+    value: Float[SameArray, "*shape"], others: Sequence[Float[SameArray, "*shape"]]
+) -> list[Float[SameArray, "*shape"]]:
     """One deviation for every other rule; their squares add up to that of an error bar (D7.20)."""
     return [_SCATTER / len(others) ** 0.5 * (other - value) for other in others]
 

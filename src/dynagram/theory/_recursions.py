@@ -10,6 +10,7 @@ variance. Derivations: docs/derivations/recursions.md (D5), docs/derivations/gau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,11 @@ from jaxtyping import Float
 from dynagram._arrays import Array, SameArray, array_namespace
 from dynagram._pairs import pair_numbers
 from dynagram._precision import float64
+from dynagram.activations import Activation
 from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
-from dynagram.gaussian._four_point import MODES, Product
+from dynagram.gaussian._four_point import MODES, FourPoint, Product
+from dynagram.gaussian._rounding import other_rules, scatter
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
 from dynagram.results._letters import LETTERS
@@ -55,9 +58,10 @@ def run_layers(
 ) -> Iterator[State]:
     """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
 
-    K and Θ are those of distinct samples; `modes` as in `FourPoint`. The dictionary is the same
-    every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
-    the tensors once, and about six arrays of N⁴ numbers per mode.
+    K and Θ are those of distinct samples; `modes` as in `FourPoint`, to which a steep activation
+    adds two for its rounding (D7.20). The dictionary is the same every time, with its arrays
+    replaced one by one: take out of it what is to be kept. Memory: the tensors once, and about six
+    arrays of N⁴ numbers per mode.
     """
     require_plain(network, "the recursions of order 1/n")
     depth, samples = K.shape[:2]
@@ -68,7 +72,11 @@ def run_layers(
         needed = needed - {_TRIPLE} | {_TWICE}
     products = sorted(needed)
     state = _at_first_layer(names, samples, modes, on_device)
-    yield state
+    others = [
+        _OtherRule(network, sigma, K[0], Theta[0], _at_first_layer(names, samples, 1, on_device))
+        for sigma in other_rules(network.activation)
+    ]
+    yield _with_scatter(state, others)
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
         step = Step.at(
             TwoPoint(network.activation, K[layer]),
@@ -85,7 +93,50 @@ def run_layers(
         )
         _advance(step, state)
         _require_finite(network, layer + 2, state)
-        yield state
+        for other in others:
+            other.advance(step, layer + 1)
+        yield _with_scatter(state, others)
+
+
+class _OtherRule:
+    """The same recursions, K and Θ, with averages of an activation over other nodes.
+
+    What differs is rounding: docs/derivations/gaussian-averages.md (D7.20).
+    """
+
+    def __init__(
+        self, network: MLP, sigma: Activation, K: np.ndarray, Theta: np.ndarray, state: State
+    ):
+        self.network, self.sigma = network, sigma
+        self.K, self.Theta, self.state = K, Theta, state
+
+    def advance(self, step: Step, layer: int) -> None:
+        """One step beside `step`, to the layer of this index."""
+        averages, there = TwoPoint(self.sigma, self.K), step.four
+        four = FourPoint(
+            averages, accuracy=there.accuracy, seed=there.seed, modes=1, on_device=there.on_device
+        )
+        covariances = four.beside(there, step.covariances)
+        own = replace(
+            step, averages=averages, four=four, covariances=covariances, Theta=self.Theta
+        )
+        _advance(own, self.state)
+        network, values, slopes = self.network, averages(0, 0), averages(1, 1)
+        C_W, lambda_W = network.C_W[layer], network.lambda_W[layer]
+        self.Theta = network.lambda_b[layer] + lambda_W * values + C_W * slopes * self.Theta
+        self.K = network.C_b[layer] + C_W * values
+
+
+@float64
+def _with_scatter(state: State, others: Sequence[_OtherRule]) -> State:
+    """`state`, with a mode for every other rule."""
+    if not others:
+        return state
+    found = {}
+    for name, values in state.items():
+        modes = scatter(values[:1], [other.state[name] for other in others])
+        found[name] = array_namespace(values).concatenate([values, *modes])
+    return found
 
 
 def stays_on_device(samples: int) -> bool:
