@@ -128,6 +128,8 @@ class FourPoint:
 
         What nodes have added is left as it is: differences are those of the averages.
         """
+        if self.averages.samples <= 2:
+            return {key: Covariances(self._all_known(*key), 0) for key in covariances}
         found = {}
         for key, there in covariances.items():
             lower = self._lower_orders(*key) - other._lower_orders(*key)

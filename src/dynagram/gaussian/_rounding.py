@@ -35,12 +35,7 @@ def is_steep(sigma: Activation) -> bool:
     None of those that come with dynagram is, nor a function that varies over one length around 0.
     """
     panels = panels_of(sigma)
-    if panels is None:
-        return False
-    value, slope, bend = panels.scales[:, panels.distances >= 1.0]
-    value = np.maximum(value, 1e-290)
-    steepest = np.max(np.maximum(bend / value, (slope / value) ** 2), initial=0.0)
-    return bool(steepest > _STEEP) and not shares_nodes(sigma)
+    return panels is not None and panels.steepness > _STEEP and not shares_nodes(sigma)
 
 
 @functools.lru_cache(maxsize=64)
@@ -61,7 +56,7 @@ def scatter(
     value: Float[SameArray, "*shape"], others: Sequence[Float[SameArray, "*shape"]]
 ) -> list[Float[SameArray, "*shape"]]:
     """One deviation for every other rule; their squares add up to that of an error bar (D7.20)."""
-    return [_SCATTER / len(others) ** 0.5 * (other - value) for other in others]
+    return [(_SCATTER / len(others) ** 0.5) * (other - value) for other in others]
 
 
 def rounding(

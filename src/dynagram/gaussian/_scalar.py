@@ -189,7 +189,7 @@ def _derivative(
     for raised, count in _leibniz(orders, 2 * on_function).items():
         total += count * _moment(sigma, K, raised, 2 * on_gaussian)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return total * 0.5**on_function / (2.0 * K) ** on_gaussian
+        return np.asarray(total * 0.5**on_function / (2.0 * K) ** on_gaussian)
 
 
 def _derivative_rounding(
@@ -209,7 +209,8 @@ def _derivative_rounding(
     weights = np.abs(w * hermite_polynomial(2 * on_gaussian, t))
     total = np.sum(weights * rounding(integrand, np.sqrt(flat)[:, None] * t), axis=1)
     with np.errstate(over="ignore"):
-        return (total * 0.5**on_function / (2.0 * flat) ** on_gaussian).reshape(K.shape)
+        total = total * 0.5**on_function / (2.0 * flat) ** on_gaussian
+    return total.reshape(K.shape)
 
 
 def _leibniz(orders: tuple[int, ...], derivatives: int) -> dict[tuple[int, ...], int]:

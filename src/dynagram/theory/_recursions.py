@@ -20,11 +20,10 @@ from jaxtyping import Float
 from dynagram._arrays import Array, SameArray, array_namespace
 from dynagram._pairs import pair_numbers
 from dynagram._precision import float64
-from dynagram.activations import Activation
 from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
 from dynagram.gaussian._four_point import MODES, FourPoint, Product
-from dynagram.gaussian._rounding import other_rules, scatter
+from dynagram.gaussian._rounding import scatter
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
 from dynagram.results._letters import LETTERS
@@ -32,6 +31,7 @@ from dynagram.theory import _ddntk as ddntk
 from dynagram.theory import _dntk as dntk
 from dynagram.theory import _ntk as ntk
 from dynagram.theory._layer import Modes, Step
+from dynagram.theory._rounding import OtherKernels, other_kernels
 from dynagram.theory._vertex import metric_correction_step, vertex_step
 
 State = dict[str, Float[Array, "mode ..."]]
@@ -72,10 +72,8 @@ def run_layers(
         needed = needed - {_TRIPLE} | {_TWICE}
     products = sorted(needed)
     state = _at_first_layer(names, samples, modes, on_device)
-    others = [
-        _OtherRule(network, sigma, K[0], Theta[0], _at_first_layer(names, samples, 1, on_device))
-        for sigma in other_rules(network.activation)
-    ]
+    kernels = other_kernels(network, K[0], Theta[0])
+    others = [_at_first_layer(names, samples, 1, on_device) for _ in kernels]
     yield _with_scatter(state, others)
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
         step = Step.at(
@@ -93,48 +91,32 @@ def run_layers(
         )
         _advance(step, state)
         _require_finite(network, layer + 2, state)
-        for other in others:
-            other.advance(step, layer + 1)
+        for other, there in zip(others, kernels, strict=True):
+            _advance_beside(step, other, there, layer)
         yield _with_scatter(state, others)
 
 
-class _OtherRule:
-    """The same recursions, K and Θ, with averages of an activation over other nodes.
-
-    What differs is rounding: docs/derivations/gaussian-averages.md (D7.20).
-    """
-
-    def __init__(
-        self, network: MLP, sigma: Activation, K: np.ndarray, Theta: np.ndarray, state: State
-    ):
-        self.network, self.sigma = network, sigma
-        self.K, self.Theta, self.state = K, Theta, state
-
-    def advance(self, step: Step, layer: int) -> None:
-        """One step beside `step`, to the layer of this index."""
-        averages, there = TwoPoint(self.sigma, self.K), step.four
-        four = FourPoint(
-            averages, accuracy=there.accuracy, seed=there.seed, modes=1, on_device=there.on_device
-        )
-        covariances = four.beside(there, step.covariances)
-        own = replace(
-            step, averages=averages, four=four, covariances=covariances, Theta=self.Theta
-        )
-        _advance(own, self.state)
-        network, values, slopes = self.network, averages(0, 0), averages(1, 1)
-        C_W, lambda_W = network.C_W[layer], network.lambda_W[layer]
-        self.Theta = network.lambda_b[layer] + lambda_W * values + C_W * slopes * self.Theta
-        self.K = network.C_b[layer] + C_W * values
+def _advance_beside(step: Step, state: State, there: OtherKernels, layer: int) -> None:
+    """What `step` does from the layer of this index, by another rule for averages (D7.20)."""
+    averages, four = TwoPoint(there.sigma, there.K[layer]), step.four
+    own = FourPoint(
+        averages, accuracy=four.accuracy, seed=four.seed, modes=1, on_device=four.on_device
+    )
+    covariances = own.beside(four, step.covariances)
+    Theta = there.Theta[layer]
+    _advance(
+        replace(step, averages=averages, four=own, covariances=covariances, Theta=Theta), state
+    )
 
 
 @float64
-def _with_scatter(state: State, others: Sequence[_OtherRule]) -> State:
+def _with_scatter(state: State, others: Sequence[State]) -> State:
     """`state`, with a mode for every other rule."""
     if not others:
         return state
     found = {}
     for name, values in state.items():
-        modes = scatter(values[:1], [other.state[name] for other in others])
+        modes = scatter(values[:1], [other[name] for other in others])
         found[name] = array_namespace(values).concatenate([values, *modes])
     return found
 
