@@ -8,13 +8,15 @@ in its centre. All in mpmath: nothing that cancels matters.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import jaxtyping
 import mpmath
 import numpy as np
 from mpmath import mpf
@@ -23,7 +25,7 @@ from dynagram import MLP, activation
 from dynagram._pairs import pair_indices
 from dynagram.gaussian._families import PairFamily
 from dynagram.results._letters import closure
-from dynagram.theory._recursions import _AVERAGES, _advance, _at_first_layer, written_out
+from dynagram.theory._recursions import _advance, _at_first_layer, written_out
 
 _DIGITS = 60
 
@@ -55,7 +57,10 @@ class Bumps:
 
 
 def _density(covariance: Any, at: list[mpf], orders: tuple[int, ...]) -> mpf:
-    """A derivative of the density of N(0, covariance): ∂_i ∂^β p = −Σ_j Q_ij (c_j ∂^β + β_j ∂^{β−j}) p."""
+    """A derivative of the density of N(0, covariance), whose inverse is Q.
+
+    ∂_i ∂^β p = −Σ_j Q_ij (c_j ∂^β + β_j ∂^{β−j}) p, by the rule for products.
+    """
     inverse, size = covariance**-1, len(at)
     square = sum(at[i] * inverse[i, j] * at[j] for i in range(size) for j in range(size))
     norm = mpmath.sqrt((2 * mpmath.pi) ** size * mpmath.det(covariance))
@@ -120,11 +125,12 @@ class _Averages:
         return PairFamily(p, q, first, second, value, _objects(linear), _objects(jacobian))
 
     def covariance(self, p: int, q: int, r: int, s: int) -> np.ndarray:
-        rows = [
-            [self.of((a, p), (b, q), (c, r), (d, s)) - self.of((a, p), (b, q)) * self.of((c, r), (d, s))
-             for c, d in self.pairs(r, s)]
-            for a, b in self.pairs(p, q)
-        ]  # fmt: skip
+        rows = []
+        for a, b in self.pairs(p, q):
+            slots = [((a, p), (b, q), (c, r), (d, s)) for c, d in self.pairs(r, s)]
+            rows.append(
+                [self.of(*four) - self.of(*four[:2]) * self.of(*four[2:]) for four in slots]
+            )
         return _objects([rows])
 
     def average(self, p: int, q: int, r: int, s: int) -> np.ndarray:
@@ -156,7 +162,7 @@ def exact_tensors(
 
     The recursions are those of the package, the averages and all of the arithmetic are not.
     """
-    with mpmath.workdps(_DIGITS):
+    with mpmath.workdps(_DIGITS), _any_number():
         inputs = _objects(x.tolist())
         gram = np.einsum("ai,bi->ab", inputs, inputs) / mpf(x.shape[1])
         C_b, C_W, lambda_b, lambda_W = (
@@ -181,9 +187,21 @@ def exact_tensors(
             ratio = mpf(widths[layer + 1]) / widths[layer] if layer else mpf(0)
             _advance(_Step(averages, Theta, C_W[layer + 1], lambda_W[layer + 1], ratio), state)
             slopes, values = averages(1, 1), averages(0, 0)
-            Theta = lambda_b[layer + 1] + lambda_W[layer + 1] * values + C_W[layer + 1] * slopes * Theta
+            Theta = (
+                lambda_b[layer + 1] + lambda_W[layer + 1] * values + C_W[layer + 1] * slopes * Theta
+            )
             K = C_b[layer + 1] + C_W[layer + 1] * values
         return {name: np.stack(values) for name, values in found.items()}
+
+
+@contextlib.contextmanager
+def _any_number() -> Iterator[None]:
+    """The recursions take mpmath's numbers, which their annotations do not."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def _objects(values: Any) -> np.ndarray:

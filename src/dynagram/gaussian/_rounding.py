@@ -4,7 +4,7 @@ A derivative of an average in K may stand on σ or on the Gaussian (D7.3). Of a 
 first is a difference of numbers 1/w² times as large, and worse, since σ^(p) is known at z up to
 the rounding of z. What each form loses is seen by moving the nodes a little; what is lost all the
 same shows in the scatter over rules that share no node. Derivation:
-docs/derivations/gaussian-averages.md (D7.19), (D7.20).
+docs/derivations/gaussian-averages.md (D7.19), (D7.21).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def other_rules(sigma: Activation) -> tuple[Activation, ...]:
 def scatter(
     value: Float[SameArray, "*shape"], others: Sequence[Float[SameArray, "*shape"]]
 ) -> list[Float[SameArray, "*shape"]]:
-    """One deviation for every other rule; their squares add up to that of an error bar (D7.20)."""
+    """One deviation for every other rule; their squares add up to that of an error bar (D7.21)."""
     return [(_SCATTER / len(others) ** 0.5) * (other - value) for other in others]
 
 

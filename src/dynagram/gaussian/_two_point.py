@@ -313,7 +313,7 @@ def _conditional_quadrature(
     bound = np.sum(w * (uncertain * np.abs(inner) + np.abs(values) * inexact))
     means = [(inner, inexact)]
     means += [_conditional_mean(g, q + i, slope * u, spread) for i in range(1, p + 1)]
-    # By parts (D7.21): the p derivatives of the first factor on the density and on the means.
+    # By parts (D7.20): the p derivatives of the first factor on the density and on the means.
     kernel, unsure = np.zeros_like(u), np.zeros_like(u)
     for i, (mean, error) in enumerate(means):
         factor = math.comb(p, i) * (-slope / root_a) ** i * root_a ** (i - p)

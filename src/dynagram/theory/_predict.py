@@ -131,7 +131,7 @@ def predict(
 
 
 def _with_scatter(every: list[Float[np.ndarray, "layer mode ..."]]) -> np.ndarray:
-    """The first, with a mode for how far off the value of every other is (D7.20)."""
+    """The first, with a mode for how far off the value of every other is (D7.21)."""
     value, *others = (modes[:, :1] for modes in every)
     return np.concatenate([every[0], *scatter(value, others)], axis=1)
 

@@ -59,7 +59,7 @@ def run_layers(
     """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
 
     K and Θ are those of distinct samples; `modes` as in `FourPoint`, to which a steep activation
-    adds two for its rounding (D7.20). The dictionary is the same every time, with its arrays
+    adds two for its rounding (D7.21). The dictionary is the same every time, with its arrays
     replaced one by one: take out of it what is to be kept. Memory: the tensors once, and about six
     arrays of N⁴ numbers per mode.
     """
@@ -97,7 +97,7 @@ def run_layers(
 
 
 def _advance_beside(step: Step, state: State, there: OtherKernels, layer: int) -> None:
-    """What `step` does from the layer of this index, by another rule for averages (D7.20)."""
+    """What `step` does from the layer of this index, by another rule for averages (D7.21)."""
     averages, four = TwoPoint(there.sigma, there.K[layer]), step.four
     own = FourPoint(
         averages, accuracy=four.accuracy, seed=four.seed, modes=1, on_device=four.on_device
@@ -110,7 +110,9 @@ def _advance_beside(step: Step, state: State, there: OtherKernels, layer: int) -
 
 
 @float64
-def _with_scatter(state: State, others: Sequence[State]) -> State:
+def _with_scatter(
+    state: State, others: Sequence[dict[str, Float[Array, "one ..."]]]
+) -> dict[str, Float[Array, "more ..."]]:
     """`state`, with a mode for every other rule."""
     if not others:
         return state

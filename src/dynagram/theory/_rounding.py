@@ -1,6 +1,6 @@
 """The same kernels and recursions of a steep activation with averages over other nodes.
 
-What differs is rounding, for that of K^(1) is moved by hand: (D7.20) of
+What differs is rounding, for that of K^(1) is moved by hand: (D7.21) of
 docs/derivations/gaussian-averages.md. Where inputs are nearly equal this may be all there is of
 their difference a few layers later.
 """

@@ -117,8 +117,9 @@ def chain_modes(
 ) -> dict[str, Float[np.ndarray, "mode ..."]]:
     """The letters with their modes: the value, then deviations whose squares add up to its error.
 
-    Of steep activations two more, from runs by other rules (D7.20). With attention the chain is run `replicas` times with `samples` other heads, and the deviations
-    are those of the runs from their mean.
+    Of steep activations two more, from runs by other rules (D7.21). With attention the chain is run
+    `replicas` times with `samples` other heads, and the deviations are those of the runs from their
+    mean.
     """
     require_memory(network, x.shape[0], letters)
     if not has_attention(network.blocks):
@@ -143,9 +144,9 @@ def chain_modes(
 
 
 def _other_ways(network: Chain, x: np.ndarray) -> list[tuple[Chain, np.ndarray]]:
-    """The same network with its steep activations averaged by other rules, and inputs moved a little.
+    """The same network with its steep activations averaged by other rules; none without any.
 
-    For these to be rounded differently; none where no activation is steep.
+    Inputs are moved a little, so that K of the first layer is rounded differently.
     """
     if not _has_steep(network):
         return []
