@@ -1,7 +1,7 @@
-"""Sums of Gaussian bumps, however narrow: every average and every tensor to as many digits as asked.
+"""Sums of Gaussian bumps, however narrow: every average and every tensor to any number of digits.
 
-A bump e^{−((z − c)/w)²} is √π w times the density of a normal variable of variance w²/2 at c − z, so
-that an average of a product of bumps is the density at the centres of a Gaussian whose covariance is
+A bump e^{−((z − c)/w)²} is √π w times the density of a normal variable of variance w²/2 at c − z.
+So an average of a product of bumps is the density at the centres of a Gaussian whose covariance is
 that of the samples plus w²/2 on the diagonal. A derivative of a factor is one, with the other sign,
 in its centre. All in mpmath: nothing that cancels matters.
 """

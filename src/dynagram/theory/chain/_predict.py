@@ -73,7 +73,9 @@ def _infinite_tensors(network: Chain, x: np.ndarray, seed: int) -> ChainTensors:
     others = [chain_kernels(*way, seed=seed) for way in _other_ways(network, x)]
     for letter in INFINITE if others else ():
         modes = scatter(getattr(made, letter), [getattr(other, letter) for other in others])
-        known[letter] = np.sqrt(np.sum(np.square([known.get(letter, 0.0 * modes[0]), *modes]), 0))
+        if letter in known:  # of sampled heads
+            modes.append(known[letter])
+        known[letter] = np.sqrt(np.sum(np.square(modes), axis=0))
     return ChainTensors({"K": made.K, "Theta": made.Theta}, known)
 
 
