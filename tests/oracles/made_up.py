@@ -135,6 +135,18 @@ def make(rng: np.random.Generator, *, sharp: bool = True) -> MadeUp:
     return MadeUp(tuple(terms))
 
 
+def make_steep(rng: np.random.Generator, *, sharp: bool = True) -> MadeUp:
+    """One or two spikes, steps or ramps on top of what `make` gives, up to 10⁴ times as steep."""
+    terms = list(make(rng, sharp=sharp).terms)[:3]
+    shapes = ["bump", "smooth step", "triangle"] if sharp else ["bump", "smooth step"]
+    for _ in range(rng.integers(1, 3)):
+        w = float(np.exp(rng.uniform(math.log(1e-4), math.log(1e-2))))
+        a = float(rng.choice([-1.0, 1.0]) * np.exp(rng.uniform(0.0, math.log(100.0))))
+        shape = str(rng.choice(shapes))
+        terms.append(Term(shape, a, float(rng.normal(0.0, 1.0)), w))
+    return MadeUp(tuple(terms))
+
+
 def averages(
     sigma: MadeUp, root: float, functions: Sequence[Callable[[np.ndarray], np.ndarray]]
 ) -> np.ndarray:

@@ -32,6 +32,13 @@ class Panels:
         """Where, nearest to 0, halving was given up."""
         return min((0.5 * (a + b) for a, b in self.singular), key=abs, default=self.reach)
 
+    @functools.cached_property
+    def steepness(self) -> float:
+        """The largest |σ''|/|σ| or (|σ'|/|σ|)² at distances of 1 and more: 1/w² of a spike."""
+        value, slope, bend = self.scales[:, self.distances >= 1.0]
+        value = np.maximum(value, 1e-290)
+        return float(np.max(np.maximum(bend / value, (slope / value) ** 2), initial=0.0))
+
     def within(self, reach: float) -> Float[np.ndarray, " edge"]:
         """The edges with |z| < `reach`."""
         return self.edges[np.abs(self.edges) < reach]

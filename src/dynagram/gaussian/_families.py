@@ -8,6 +8,7 @@ Derivation: docs/derivations/gaussian-averages.md (D7.13).
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from dynagram._arrays import Array, SameArray
 from dynagram._pairs import pair_indices, pair_numbers
 from dynagram.activations import Activation
 from dynagram.gaussian._quadrature import product_rule
+from dynagram.gaussian._rounding import is_steep, rounding
 from dynagram.gaussian._scalar import hermite_polynomial
 from dynagram.gaussian._two_point import two_point_matrix
 
@@ -53,11 +55,11 @@ class TwoPoint:
     def on_ray(
         self, a: Int[np.ndarray, " pair"], b: Int[np.ndarray, " pair"]
     ) -> Float[np.ndarray, " pair"]:
-        """s where z_b = s·z_a in every network (a = b; collinear and σ kinked), else nan."""
+        """s where z_b = s·z_a in every network (a = b; collinear, σ kinked or steep), else nan."""
         K = self.K
         norm = np.sqrt(K[a, a]) * np.sqrt(K[b, b])
         collinear = (np.abs(K[a, b]) >= norm * (1.0 - _COLLINEAR)) & (norm > 0)
-        straight = (a == b) | (collinear & (not self.sigma.is_smooth))
+        straight = (a == b) | (collinear & (not self.sigma.is_smooth or is_steep(self.sigma)))
         ratio = np.sqrt(K[b, b] / np.where(K[a, a] > 0, K[a, a], 1.0)) * np.sign(K[a, b])
         return np.where(straight, np.where(a == b, 1.0, ratio), np.nan)
 
@@ -134,7 +136,7 @@ def _straighten(
     sigma, K = averages.sigma, averages.K
     ratio = averages.on_ray(a, b)
     rays = np.flatnonzero(~np.isnan(ratio))
-    if sigma.is_smooth:
+    if sigma.is_smooth and not is_steep(sigma):
         linear[rays] = np.stack([linear[rays].sum(axis=1), np.zeros(rays.size)], axis=1)
         total = jacobian[rays].sum(axis=1)
     else:
@@ -154,16 +156,29 @@ def _straighten(
 def ray_derivative(sigma: Activation, K: float, s: float, p: int, q: int, order: int) -> float:
     """⟨f He_m⟩ K^{−m/2}/(m/2)!-style derivative of f(z) = σ^(p)(z) σ^(q)(s z), m = `order`.
 
-    order 1: ⟨f'⟩; 2: d⟨f⟩/dK = ½⟨f''⟩; 4: d²⟨f⟩/dK² = ¼⟨f''''⟩. Derivatives are put on the
-    Gaussian, so kinks need no care. Zero at K = 0.
+    order 1: ⟨f'⟩; 2: d⟨f⟩/dK = ½⟨f''⟩; 4: d²⟨f⟩/dK² = ¼⟨f⁗⟩. Derivatives are put on the Gaussian,
+    so kinks need no care, or on f where σ is smooth and that loses fewer digits (D7.19). Zero at
+    K = 0.
     """
     if K == 0.0:
         return 0.0
     root = math.sqrt(K)
     t, w = product_rule([(sigma, root), (sigma, s * root)])
-    f = sigma.values(root * t, p) * sigma.values(s * root * t, q)
-    average = float(np.sum(w * f * hermite_polynomial(order, t)))
-    return average / root**order / {1: 1.0, 2: 2.0, 4: 4.0}[order]
+
+    def derivative(times: int, z: np.ndarray) -> np.ndarray:
+        values = np.zeros_like(z)
+        for i in range(times + 1):
+            factors = sigma.values(z, p + times - i) * sigma.values(s * z, q + i)
+            values += math.comb(times, i) * s**i * factors
+        return values
+
+    on_gaussian = w * hermite_polynomial(order, t) / root**order
+    forms = [(on_gaussian, functools.partial(derivative, 0))]
+    if sigma.is_smooth:
+        forms.append((w, functools.partial(derivative, order)))
+        forms.sort(key=lambda form: float(np.sum(np.abs(form[0]) * rounding(form[1], root * t))))
+    weights, f = forms[0]
+    return float(np.sum(weights * f(root * t))) / {1: 1.0, 2: 2.0, 4: 4.0}[order]
 
 
 def curvature(averages: TwoPoint, p: int) -> Float[np.ndarray, "pair 6"]:
@@ -189,7 +204,7 @@ def curvature(averages: TwoPoint, p: int) -> Float[np.ndarray, "pair 6"]:
     )
     ratio = averages.on_ray(a, b)
     rays = np.flatnonzero(~np.isnan(ratio))
-    if sigma.is_smooth:
+    if sigma.is_smooth and not is_steep(sigma):
         # On the diagonal (∂_a + ∂_b)⁴/8 of f_ab: binomial weights 1, 4, 6, 4, 1.
         weights = np.array([1.5, 1.0, 1.0, 1.0, 1.0, 0.0])
         total = table[rays] @ weights

@@ -125,6 +125,23 @@ class FourPoint:
             return self._by_sobol(products)
         return {key: Covariances(self._all_known(*key), 0) for key in products}
 
+    @float64
+    def beside(
+        self, other: FourPoint, covariances: dict[Product, Covariances]
+    ) -> dict[Product, Covariances]:
+        """Those of `other`, with the averages over up to two samples from here; values alone.
+
+        What nodes have added is left as it is: differences are those of the averages.
+        """
+        if self.averages.samples <= 2:
+            return {key: Covariances(self._all_known(*key), 0) for key in covariances}
+        found = {}
+        for key, there in covariances.items():
+            lower = self._lower_orders(*key) - other._lower_orders(*key)
+            value = _written(there.value + lower, *self._two_sample_entries(*key))
+            found[key] = Covariances(value[None], there.nodes)
+        return found
+
     def _lower_orders(self, left: Orders, right: Orders) -> Array:
         """Σ l K l' + Σ J (KK + KK) J': the linear and quadratic parts, exactly."""
         f, g = self.family(*left), self.family(*right)

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from dynagram.activations import Activation
 from dynagram.activations import activation as resolve
 from dynagram.errors import InvalidValueError, NonFiniteError
-from dynagram.gaussian._quadrature import check_variance, standard_nodes
-from dynagram.gaussian._scalar import kernel_derivative, moment
+from dynagram.gaussian._quadrature import UNDERFLOW, check_variance, standard_nodes
+from dynagram.gaussian._scalar import kernel_derivative, moment, moment_derivative
 
 ActivationLike = str | Callable[..., Any] | Activation
 _CHUNKS = (2**12, 2**15, 2**18)
@@ -81,7 +81,7 @@ def power_average(
 def slope_average(
     sigma: Activation, K: Float[np.ndarray, "*shape"], derivative: int = 0
 ) -> Float[np.ndarray, "*shape"]:
-    """⟨σ'²⟩_K, or its derivative in K: χ⊥/C_W (5.51) and 2h/C_W (5.52).
+    """⟨σ'²⟩_K, or its k-th derivative in K, k ≤ 2: χ⊥/C_W (5.51) and 2h/C_W (5.52).
 
     >>> from dynagram.activations import activation
     >>> round(float(slope_average(activation("tanh"), np.array(1.0))), 12)
@@ -92,14 +92,19 @@ def slope_average(
         return np.full(np.shape(K), even_slope(pair, 2) if derivative == 0 else 0.0)
     if derivative == 0:
         return joint_average(sigma, K, (1, 1))
-    if sigma.is_smooth:
-        # ½⟨(σ'²)''⟩ keeps its digits as K → 0, which ⟨σ'² He₂⟩/2K does not.
-        return np.asarray(joint_average(sigma, K, (2, 2)) + joint_average(sigma, K, (1, 3)))
-    if np.any(K == 0.0):
+    if not sigma.is_smooth and np.any(K == 0.0):
         raise InvalidValueError(
             "K", 0.0, f"d⟨σ'²⟩/dK of {sigma.name} need not exist at 0: take K > 0"
         )
-    return np.asarray(joint_average(sigma, K, (1, 1), hermite=2) / (2.0 * K))
+    _require_slopes(sigma)
+    # ½⟨(σ'²)''⟩ keeps its digits as K → 0, which ⟨σ'² He₂⟩/2K does not.
+    found = _averaged(
+        sigma,
+        K,
+        f"d^{derivative}/dK^{derivative} ⟨σ'²⟩",
+        lambda chunk: moment_derivative(sigma, chunk, (1, 1), derivative, on_function=derivative),
+    )
+    return np.where(np.abs(found) < UNDERFLOW, 0.0, found)
 
 
 def joint_average(
@@ -111,12 +116,17 @@ def joint_average(
     >>> round(float(joint_average(activation("sin"), np.array(1.0), (0, 2))), 12)
     -0.432332358382
     """
-    if sigma.jumps and any(orders):
+    if any(orders):
+        _require_slopes(sigma)
+    label = "⟨" + " ".join(f"σ^({p})" for p in orders) + (f" He_{hermite}⟩" if hermite else "⟩")
+    return _averaged(sigma, K, label, lambda chunk: moment(sigma, chunk, orders, hermite=hermite))
+
+
+def _require_slopes(sigma: Activation) -> None:
+    if sigma.jumps:
         raise InvalidValueError(
             "activation", sigma.name, "σ jumps, so σ' is a delta and averages of σ'² do not exist"
         )
-    label = "⟨" + " ".join(f"σ^({p})" for p in orders) + (f" He_{hermite}⟩" if hermite else "⟩")
-    return _averaged(sigma, K, label, lambda chunk: moment(sigma, chunk, orders, hermite=hermite))
 
 
 def _averaged(

@@ -28,6 +28,7 @@ _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
 _FINEST_UNIFORM = 2.0**-3  # below this length panels are cheaper than a uniform step
+_STEEPEST_UNIFORM = 1e4  # |σ''|/|σ| that no such step resolves: bends over less than 0.01
 _FINEST_STEP = 2.0**-8  # of the spectrum of a function: a tenth of the finest uniform step
 
 
@@ -197,7 +198,7 @@ def uniform_scale(sigma: Activation) -> float | None:
     panels = panels_of(sigma)
     assert panels is not None
     reach = panels.reach / (REACH + 4 * sigma.growth)
-    if reach < 1.0:
+    if reach < 1.0 or panels.steepness > _STEEPEST_UNIFORM:
         return None
     variances = (1.0,) if sigma.growth else tuple(K for K in (1.0, 25.0, 100.0) if reach**2 >= K)
     expected = np.concatenate([_panel_probe(sigma, K) for K in variances])

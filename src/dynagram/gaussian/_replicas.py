@@ -33,7 +33,7 @@ class ReplicaMean:
         signs = np.eye(replicas)
         if count < replicas:
             signs = np.random.default_rng(seed).choice([-1.0, 1.0], (count, replicas))
-            signs /= math.sqrt(count)
+            signs /= math.sqrt(max(count, 1))
         self._mixing = signs / math.sqrt(replicas * (replicas - 1))
         self._replicas, self._taken = replicas, 0
         self._mean: Any = 0.0

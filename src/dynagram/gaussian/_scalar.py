@@ -22,6 +22,7 @@ from dynagram.gaussian._quadrature import (
     normal_density,
     standard_nodes,
 )
+from dynagram.gaussian._rounding import is_steep, rounding
 
 
 def moment(
@@ -145,31 +146,81 @@ def kernel_derivative(
     """
     if not 0 <= order <= 4:
         raise InvalidValueError("order", order, "expected 0 to 4")
+    # Four derivatives of σ are enough for two of d/dK; higher ones go to the Gaussian.
+    result = moment_derivative(sigma, K, (0,) * power, order, on_function=min(order, 2))
+    if sigma.is_scale_invariant and power == 2:
+        return np.where(np.isnan(result) & (np.asarray(K) == 0.0), 0.0, result)
+    return result
+
+
+def moment_derivative(
+    sigma: Activation,
+    K: Float[np.ndarray, "*shape"] | float,
+    orders: tuple[int, ...],
+    order: int,
+    *,
+    on_function: int,
+) -> Float[np.ndarray, "*shape"]:
+    """d^k/dK^k ⟨Π_i σ^(p_i)(z)⟩_K, p = `orders`, k = `order`.
+
+    Of a smooth σ `on_function` of them stand on σ, or none where σ is so steep that this loses
+    fewer digits; of a kinked σ none. NaN at K = 0 where the limit is 0/0.
+    """
     K = check_variance(K)
     safe = np.asarray(np.maximum(K, SMALLEST_VARIANCE))
-    on_function = order if sigma.is_smooth else 0
-    # Four derivatives of σ are enough for two of d/dK; higher ones go to the Gaussian.
-    on_function = min(on_function, 2)
+    if not sigma.is_smooth:
+        on_function = 0
+    result = _derivative(sigma, safe, orders, order, on_function)
+    # Without a derivative on σ the limit K → 0⁺ is 0/0; one alone is exact for a kinked σ.
+    lost = order - on_function >= (1 if sigma.is_smooth else 2)
+    result = np.where(lost & (K == 0.0), np.nan, result)
+    if on_function == 0 or not is_steep(sigma):
+        return result
+    bounds = [_derivative_rounding(sigma, safe, orders, order, i) for i in (on_function, 0)]
+    other = _derivative(sigma, safe, orders, order, 0)
+    return np.where((bounds[1] < bounds[0]) & (K > 0.0), other, result)
+
+
+def _derivative(
+    sigma: Activation, K: np.ndarray, orders: tuple[int, ...], order: int, on_function: int
+) -> np.ndarray:
     on_gaussian = order - on_function
     total = np.zeros(K.shape)
-    for orders, count in _leibniz(power, 2 * on_function).items():
-        total += count * _moment(sigma, safe, orders, 2 * on_gaussian)
+    for raised, count in _leibniz(orders, 2 * on_function).items():
+        total += count * _moment(sigma, K, raised, 2 * on_gaussian)
     with np.errstate(invalid="ignore", divide="ignore"):
-        result = total * 0.5**on_function / (2.0 * safe) ** on_gaussian
-    # Without a derivative on σ the limit K → 0⁺ is 0/0; one alone is exact for a kinked σ.
-    lost = on_gaussian >= (1 if sigma.is_smooth else 2)
-    at_zero = 0.0 if sigma.is_scale_invariant and power == 2 else np.nan
-    return np.where(lost & (K == 0.0), at_zero, result)
+        return np.asarray(total * 0.5**on_function / (2.0 * K) ** on_gaussian)
 
 
-def _leibniz(power: int, derivatives: int) -> dict[tuple[int, ...], int]:
-    """(f^power)^(d) as {sorted orders: multiplicity}."""
-    terms = {(0,) * power: 1}
+def _derivative_rounding(
+    sigma: Activation, K: np.ndarray, orders: tuple[int, ...], order: int, on_function: int
+) -> np.ndarray:
+    """How far off `_derivative` may be (D7.19)."""
+    flat = K.reshape(-1)
+    t, w = standard_nodes(sigma, flat, factors=len(orders))
+    terms, on_gaussian = _leibniz(orders, 2 * on_function), order - on_function
+
+    def integrand(z: np.ndarray) -> np.ndarray:
+        values = {p: sigma.values(z, p) for raised in terms for p in raised}
+        parts = [count * np.prod([values[p] for p in raised], axis=0)
+                 for raised, count in terms.items()]  # fmt: skip
+        return np.asarray(sum(parts))
+
+    weights = np.abs(w * hermite_polynomial(2 * on_gaussian, t))
+    total = np.sum(weights * rounding(integrand, np.sqrt(flat)[:, None] * t), axis=1)
+    with np.errstate(over="ignore"):
+        total = total * 0.5**on_function / (2.0 * flat) ** on_gaussian
+    return total.reshape(K.shape)
+
+
+def _leibniz(orders: tuple[int, ...], derivatives: int) -> dict[tuple[int, ...], int]:
+    """The d-th derivative of Π σ^(p_i), p = `orders`, as {sorted orders: multiplicity}."""
+    terms = {tuple(sorted(orders)): 1}
     for _ in range(derivatives):
         following: dict[tuple[int, ...], int] = {}
-        for orders, count in terms.items():
-            for i in range(power):
-                raised = list(orders)
+        for factors, count in terms.items():
+            for i in range(len(factors)):
+                raised = list(factors)
                 raised[i] += 1
                 key = tuple(sorted(raised))
                 following[key] = following.get(key, 0) + count

@@ -7,18 +7,22 @@ for V and G^{1} (`skips`); its other tensors of order 1/n are not known yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Float
 
 from dynagram.data._data import find_distinct
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.gaussian._four_point import MODES
+from dynagram.gaussian._rounding import scatter
 from dynagram.networks import MLP, Chain, Network, as_residual_mlp, check_inputs
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters, closure
 from dynagram.results._tensors import Tensors
 from dynagram.theory._kernels import frozen_kernels
 from dynagram.theory._recursions import run_layers, written_out
 from dynagram.theory._regime import tensor_regime
+from dynagram.theory._rounding import kernel_errors, other_kernels
 from dynagram.theory.chain._predict import predict_chain
 from dynagram.theory.skips._flow import Vertex, checked_vertex
 from dynagram.theory.skips._vertex import residual_tensors
@@ -92,20 +96,27 @@ def predict(
     _require_memory(inputs.shape[0], network.depth, finite)
     frozen = frozen_kernels(network, inputs)
     first, inverse = find_distinct(inputs)
-    K = frozen.K[:, first][:, :, first]
+    K, Theta = (kernel[:, first][:, :, first] for kernel in (frozen.K, frozen.Theta))
+    others = other_kernels(network, K[0], Theta[0])
     modes: dict[str, np.ndarray] = {}
     if finite and network.has_skips:
-        made = residual_tensors(
-            network, K, vertex=chosen, metric="G1" in finite, accuracy=accuracy, seed=seed
-        )
-        modes = {name: getattr(made, name) for name in finite}
+        ways = [(network, K), *((replace(network, activation=o.sigma), o.K) for o in others)]
+        every = [
+            residual_tensors(
+                n, kernels, vertex=chosen, metric="G1" in finite, accuracy=accuracy, seed=seed
+            )
+            for n, kernels in ways
+        ]
+        modes = {name: _with_scatter([getattr(made, name) for made in every]) for name in finite}
     elif finite:
-        Theta, needed = frozen.Theta[:, first][:, :, first], closure(wanted)
-        layers = run_layers(network, K, Theta, needed, accuracy=accuracy, seed=seed)
+        layers = run_layers(network, K, Theta, closure(wanted), accuracy=accuracy, seed=seed)
         states = [{name: np.asarray(state[name]) for name in finite} for state in layers]
         modes = {name: np.stack([state[name] for state in states]) for name in finite}
     values: dict[str, np.ndarray] = {"K": frozen.K, "Theta": frozen.Theta}
-    errors: dict[str, np.ndarray] = {}
+    rounding = kernel_errors(K, Theta, others)
+    errors = {
+        name: error[:, inverse][:, :, inverse] for name, error in rounding.items() if name in wanted
+    }
     for name, of_distinct in modes.items():
         full = written_out(name, of_distinct, inverse)
         values[name] = full[:, 0]
@@ -113,10 +124,16 @@ def predict(
     regime = tensor_regime(network, frozen.K, frozen.Theta, values, errors)
     about = {"accuracy": accuracy, "nodes_seed": seed}
     return Tensors(
-        network, inputs, "1/n" if errors else "∞", {name: values[name] for name in wanted}, errors,
+        network, inputs, "1/n" if finite else "∞", {name: values[name] for name in wanted}, errors,
         dict.fromkeys(wanted, tuple(range(1, network.depth + 1))), regime,
         about=about | ({"vertex": chosen} if network.has_skips else {}),
     )  # fmt: skip
+
+
+def _with_scatter(every: list[Float[np.ndarray, "layer mode ..."]]) -> np.ndarray:
+    """The first, with a mode for how far off the value of every other is (D7.21)."""
+    value, *others = (modes[:, :1] for modes in every)
+    return np.concatenate([every[0], *scatter(value, others)], axis=1)
 
 
 def _as_chain(network: Chain, made: Tensors) -> Tensors:

@@ -10,6 +10,7 @@ variance. Derivations: docs/derivations/recursions.md (D5), docs/derivations/gau
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,8 @@ from dynagram._precision import float64
 from dynagram._threads import one_thread
 from dynagram.errors import NonFiniteError
 from dynagram.gaussian._families import TwoPoint
-from dynagram.gaussian._four_point import MODES, Product
+from dynagram.gaussian._four_point import MODES, FourPoint, Product
+from dynagram.gaussian._rounding import scatter
 from dynagram.networks import MLP
 from dynagram.networks._checks import require_plain
 from dynagram.results._letters import LETTERS
@@ -30,6 +32,7 @@ from dynagram.theory import _ddntk as ddntk
 from dynagram.theory import _dntk as dntk
 from dynagram.theory import _ntk as ntk
 from dynagram.theory._layer import Modes, Step
+from dynagram.theory._rounding import OtherKernels, other_kernels
 from dynagram.theory._vertex import metric_correction_step, vertex_step
 
 State = dict[str, Float[Array, "mode ..."]]
@@ -56,9 +59,10 @@ def run_layers(
 ) -> Iterator[State]:
     """The tensors `names`, which must be closed (`closure`), of layers 1, 2, … L in turn.
 
-    K and Θ are those of distinct samples; `modes` as in `FourPoint`. The dictionary is the same
-    every time, with its arrays replaced one by one: take out of it what is to be kept. Memory:
-    the tensors once, and about six arrays of N⁴ numbers per mode.
+    K and Θ are those of distinct samples; `modes` as in `FourPoint`, to which a steep activation
+    adds two for its rounding (D7.21). The dictionary is the same every time, with its arrays
+    replaced one by one: take out of it what is to be kept. Memory: the tensors once, and about six
+    arrays of N⁴ numbers per mode.
     """
     require_plain(network, "the recursions of order 1/n")
     depth, samples = K.shape[:2]
@@ -69,7 +73,9 @@ def run_layers(
         needed = needed - {_TRIPLE} | {_TWICE}
     products = sorted(needed)
     state = _at_first_layer(names, samples, modes, on_device)
-    yield state
+    kernels = other_kernels(network, K[0], Theta[0])
+    others = [_at_first_layer(names, samples, 1, on_device) for _ in kernels]
+    yield _with_scatter(state, others)
     for layer in range(depth - 1):  # from ℓ = layer + 1 to ℓ + 1
         with one_thread():  # for the tables of two-sample averages
             step = Step.at(
@@ -87,7 +93,36 @@ def run_layers(
             )
             _advance(step, state)
         _require_finite(network, layer + 2, state)
-        yield state
+        for other, there in zip(others, kernels, strict=True):
+            _advance_beside(step, other, there, layer)
+        yield _with_scatter(state, others)
+
+
+def _advance_beside(step: Step, state: State, there: OtherKernels, layer: int) -> None:
+    """What `step` does from the layer of this index, by another rule for averages (D7.21)."""
+    averages, four = TwoPoint(there.sigma, there.K[layer]), step.four
+    own = FourPoint(
+        averages, accuracy=four.accuracy, seed=four.seed, modes=1, on_device=four.on_device
+    )
+    covariances = own.beside(four, step.covariances)
+    Theta = there.Theta[layer]
+    _advance(
+        replace(step, averages=averages, four=own, covariances=covariances, Theta=Theta), state
+    )
+
+
+@float64
+def _with_scatter(
+    state: State, others: Sequence[dict[str, Float[Array, "one ..."]]]
+) -> dict[str, Float[Array, "more ..."]]:
+    """`state`, with a mode for every other rule."""
+    if not others:
+        return state
+    found = {}
+    for name, values in state.items():
+        modes = scatter(values[:1], [other[name] for other in others])
+        found[name] = array_namespace(values).concatenate([values, *modes])
+    return found
 
 
 def stays_on_device(samples: int) -> bool:

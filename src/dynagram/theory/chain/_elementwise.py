@@ -15,6 +15,7 @@ from jaxtyping import Float
 from dynagram.activations import Activation
 from dynagram.gaussian._families import TwoPoint, curvature
 from dynagram.gaussian._four_point import FourPoint, Product
+from dynagram.gaussian._rounding import is_steep
 from dynagram.theory.chain._fields import PLAIN, TANGENT, Key, Pair
 from dynagram.theory.chain._monomials import (
     Monomial,
@@ -89,8 +90,13 @@ class Features:
         return self._slope(*monomial.orders, *monomial.extra) * total
 
     def _slope(self, p: int, q: int, k: int, m: int) -> Kernel:
-        """⟨∂_a^k ∂_b^m (σ^(p)_a σ^(q)_b)⟩; kinks through derivatives of the Gaussian."""
-        if self.sigma.is_smooth or k + m < 2:
+        """⟨∂_a^k ∂_b^m (σ^(p)_a σ^(q)_b)⟩; kinks through derivatives of the Gaussian.
+
+        Those of a steep σ too, for on the diagonal the parts of a derivative in K cancel.
+        """
+        along_kernel = k + m == 2 or (k + m == 4 and p == q)
+        steep = is_steep(self.sigma) and along_kernel
+        if (self.sigma.is_smooth and not steep) or k + m < 2:
             return self.averages(p + k, q + m)
         if k + m == 2:
             family = self.four.family(p, q)

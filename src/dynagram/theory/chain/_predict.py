@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 from dynagram.gaussian._four_point import MODES
+from dynagram.gaussian._rounding import is_steep, other_rules, scatter
 from dynagram.networks._chain import Chain
 from dynagram.networks.blocks._attention import Attention
-from dynagram.networks.blocks._composite import Blocks, every_block
+from dynagram.networks.blocks._block import Block
+from dynagram.networks.blocks._composite import Blocks, Residual, every_block
+from dynagram.networks.blocks._nonlinear import Activate, Gated
 from dynagram.results._letters import INFINITE, LETTERS, RECURSIVE, check_letters
 from dynagram.results._next_order import entry_share, judge_entries, left_out
 from dynagram.results._regime import Judge, Regime
@@ -67,6 +70,12 @@ def _infinite_tensors(network: Chain, x: np.ndarray, seed: int) -> ChainTensors:
     made = chain_kernels(network, x, seed=seed)
     errors = {"K": made.K_error, "Theta": made.Theta_error}
     known = {letter: error for letter, error in errors.items() if error is not None}
+    others = [chain_kernels(*way, seed=seed) for way in _other_ways(network, x)]
+    for letter in INFINITE if others else ():
+        modes = scatter(getattr(made, letter), [getattr(other, letter) for other in others])
+        if letter in known:  # of sampled heads
+            modes.append(known[letter])
+        known[letter] = np.sqrt(np.sum(np.square(modes), axis=0))
     return ChainTensors({"K": made.K, "Theta": made.Theta}, known)
 
 
@@ -86,7 +95,8 @@ def chain_tensors(
     minute.
     """
     modes = chain_modes(network, x, letters, accuracy=accuracy, seed=seed)
-    exact = () if has_attention(network.blocks) else INFINITE
+    inexact = has_attention(network.blocks) or _has_steep(network)
+    exact = () if inexact else INFINITE
     return ChainTensors(
         {letter: made[0] for letter, made in modes.items()},
         {
@@ -109,12 +119,22 @@ def chain_modes(
 ) -> dict[str, Float[np.ndarray, "mode ..."]]:
     """The letters with their modes: the value, then deviations whose squares add up to its error.
 
-    With attention the chain is run `replicas` times with `samples` other heads, and the deviations
-    are those of the runs from their mean.
+    Of steep activations two more, from runs by other rules (D7.21). With attention the chain is run
+    `replicas` times with `samples` other heads, and the deviations are those of the runs from their
+    mean.
     """
     require_memory(network, x.shape[0], letters)
     if not has_attention(network.blocks):
-        return _run(network, x, letters, accuracy, seed, samples)
+        made = _run(network, x, letters, accuracy, seed, samples)
+        others = [_run(*way, letters, accuracy, seed, samples) for way in _other_ways(network, x)]
+        if not others:
+            return made
+        return {
+            letter: np.concatenate(
+                [modes, *scatter(modes[:1], [other[letter][:1] for other in others])]
+            )
+            for letter, modes in made.items()
+        }
     runs = [_run(network, x, letters, accuracy, seed + 7919 * r, samples) for r in range(replicas)]
     modes = {}
     for letter in letters:
@@ -123,6 +143,40 @@ def chain_modes(
         spread = (every[:, 0] - mean[0]) / np.sqrt(replicas * (replicas - 1))
         modes[letter] = np.concatenate([mean, spread])
     return modes
+
+
+def _other_ways(network: Chain, x: np.ndarray) -> list[tuple[Chain, np.ndarray]]:
+    """The same network with its steep activations averaged by other rules; none without any.
+
+    Inputs are moved a little, so that K of the first layer is rounded differently.
+    """
+    if not _has_steep(network):
+        return []
+    eps = float(np.finfo(np.float64).eps)
+    return [
+        (replace(network, blocks=_by_other_rule(network.blocks, rule)), x * (1.0 + move * eps))
+        for rule, move in enumerate((1.0, -1.0))
+    ]
+
+
+def _has_steep(network: Chain) -> bool:
+    return any(
+        is_steep(block.activation)
+        for block in every_block(network.blocks)
+        if isinstance(block, Activate | Gated)
+    )
+
+
+def _by_other_rule(blocks: Blocks, rule: int) -> Blocks:
+    changed: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Residual):
+            branches = [_by_other_rule(branch, rule) for branch in block.branches]
+            block = replace(block, branches=branches)
+        elif isinstance(block, Activate | Gated) and is_steep(block.activation):
+            block = replace(block, activation=other_rules(block.activation)[rule])
+        changed.append(block)
+    return tuple(changed)
 
 
 def _run(

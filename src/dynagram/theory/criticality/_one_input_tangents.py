@@ -144,7 +144,8 @@ class _Averages:
         if sigma.is_smooth:
             products = ((1, 3), (2, 2), (1, 1, 1, 3), (1, 1, 2, 2))
             d, w, t, u = (joint_average(sigma, K, orders) for orders in products)
-            return cls(g, s + c, s, d + w, slope_bend(sigma, K), m, q, p, c, d, w, t, u)
+            g1, s1 = power_average(sigma, K, 2, 1), slope_average(sigma, K, 1)
+            return cls(g, g1, s, s1, slope_bend(sigma, K), m, q, p, c, d, w, t, u)
         # At K = 0 nothing fluctuates: what multiplies the K-derivatives of ⟨σ'²⟩ is 0.
         positive, alive = np.where(K > 0.0, K, 1.0), K > 0.0
         g1 = power_average(sigma, K, 2, 1)
@@ -159,11 +160,7 @@ def slope_bend(sigma: Activation, K: Float[np.ndarray, "*shape"]) -> Float[np.nd
     >>> slope_bend(activation("sin"), np.array([0.0]))
     array([2.])
     """
-    if sigma.is_smooth:  # ¼ of the average of the fourth derivative of σ'²
-        orders = ((1, 5), (2, 4), (3, 3))
-        fifth, fourth, third = (joint_average(sigma, K, order) for order in orders)
-        return 0.5 * (fifth + 4.0 * fourth + 3.0 * third)
-    return joint_average(sigma, K, (1, 1), hermite=4) / (4.0 * K**2)
+    return slope_average(sigma, K, 2)
 
 
 def _tensors(
