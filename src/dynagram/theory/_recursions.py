@@ -105,7 +105,7 @@ def _advance_beside(step: Step, state: State, there: OtherKernels, layer: int) -
         averages, accuracy=four.accuracy, seed=four.seed, modes=1, on_device=four.on_device
     )
     covariances = own.beside(four, step.covariances)
-    Theta = there.Theta[layer]
+    Theta = own.placed(there.Theta[layer])
     _advance(
         replace(step, averages=averages, four=own, covariances=covariances, Theta=Theta), state
     )
