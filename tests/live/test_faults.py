@@ -9,14 +9,19 @@ import pytest
 from dynagram.live import check
 from dynagram.live._faults import (
     find_dead_units,
-    find_lone_layer,
     find_lost_signal,
+    find_no_effect,
     find_no_numbers,
-    find_odd_gains,
-    find_unused,
+    find_unscaled_inputs,
     find_wrong_softmax,
 )
 from dynagram.live._live import read_live
+from dynagram.live._lone_layers import (
+    find_frozen,
+    find_lone_layer,
+    find_lone_linear,
+    find_odd_gains,
+)
 from dynagram.live._recipes import recipe_of
 from dynagram.live._structure import compare_structures
 from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
@@ -158,7 +163,7 @@ def test_layers_without_any_effect_are_told_from_those_for_training():
     graph = graph_of(model, x)
     unused = [name for name, _ in model.named_parameters() if name not in graph.used()]
     assert len(unused) == 6
-    (cause,) = find_unused(model, x, graph, unused)
+    (cause,) = find_no_effect(model, x, graph, unused)
     assert (cause.name, cause.parameters) == ("unused layer", ("idle.weight",))
     assert not model.training
     assert all(p.grad is None for p in model.parameters())

@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 
 
+# Operations that are norms by name, and the axis of their channels.
+NORMS = {"batch_norm": 1, "instance_norm": 1, "group_norm": 1, "layer_norm": -1, "rms_norm": -1}
+
+
 @dataclass(frozen=True, eq=False)
 class Constant:
     """An array that does not depend on the batch, and the parameters that it was made of."""
@@ -82,6 +86,14 @@ class Graph:
                 passed.append(number)
             farthest = max(farthest, readers.get(number, number))
         return passed
+
+    def readers(self) -> dict[int, list[Node]]:
+        """The operations on the way to the output that read every node."""
+        listed: dict[int, list[Node]] = {}
+        for number in self.between(0, self.output):
+            for source in dict.fromkeys(self.nodes[number].inputs):
+                listed.setdefault(source, []).append(self.nodes[number])
+        return listed
 
     def used(self) -> set[str]:
         """Names of the parameters on which the output depends."""

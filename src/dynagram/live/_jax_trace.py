@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,9 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
     >>> [node.op for node in graph.nodes]
     ['input', 'linear', 'other', 'linear']
     """
+    if isinstance(x, Mapping | tuple | list):
+        allowed = "expected one array: a function of it may take it apart"
+        raise InvalidTypeError("data", type(x).__name__, allowed)
     with jax.enable_x64(True):
         program = as_program(model, x, params)
         leaves = [_double(leaf) for leaf in program.leaves]
@@ -267,6 +270,21 @@ class _Machine:
             value = jnp.moveaxis(value, -1, int(self.per_sample))
         return self._data("other", (), (node.node,), value.reshape(shape), {"name": "reshape"})
 
+    def _as_function(
+        self, bind: Callable[..., Any], values: list[Any], is_data: list[bool]
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """An operation on one array as a function of it, to ask what it makes of other numbers."""
+
+        def again(array: np.ndarray) -> np.ndarray:
+            with jax.enable_x64(True):
+                new = [jnp.asarray(array) if data else v
+                       for v, data in zip(values, is_data, strict=True)]  # fmt: skip
+                axes = [0 if data else None for data in is_data]
+                made = jax.vmap(bind, in_axes=axes)(*new) if self.per_sample else bind(*new)
+                return np.asarray(made[0] if isinstance(made, list | tuple) else made)
+
+        return again
+
     def _apply(self, eqn: Any, arguments: list[_Known]) -> list[_Known]:
         is_data = [a.node is not None for a in arguments]
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
@@ -293,6 +311,8 @@ class _Machine:
         if op in _WEIGHTED and new.shape != listed[0].shape:
             node = self._data(op, names, inputs, new, dict(about))
             return [self._as_computed(node, listed[0].shape)]
+        if op == "other" and len(listed) == len(inputs) == 1:
+            about["again"] = self._as_function(bind, values, is_data)
         made = []
         for index, value in enumerate(listed):
             detail = dict(about) if len(listed) == 1 else {**about, "output": index}

@@ -14,11 +14,12 @@ import numpy as np
 
 from dynagram.live._graph import Constant, Graph, Node
 from dynagram.live._layouts import LiveSignal, alike, proportion
-from dynagram.live._matching import match_activation, match_block
-from dynagram.networks.blocks import Conv, Dense, Embedding, Flatten, Gated, Residual
+from dynagram.live._matching import is_activation, match_activation, match_block
+from dynagram.networks.blocks import Activate, Conv, Dense, Embedding, Flatten, Gated, Residual
 from dynagram.networks.blocks._block import Block
 
 _MARKS = ("softmax", "attention", "multihead")
+_LARGE = 64.0  # times what the model computes: bounds such as that of ReLU6 show there
 
 
 class UnreadableError(Exception):
@@ -120,15 +121,17 @@ def _step(
     waiting = parts and isinstance(parts[-1].block, Dense | Embedding)
     if not inner and node.op == "add" and node.constants and waiting:
         return _add_constant(node, value, signal, parts)
-    layout = signal.layout_of(node.value)
-    if layout is not None and not _learns(graph, inner, node):
+    learns = _learns(graph, inner, node)
+    layout = None if learns else signal.layout_of(node.value)
+    if layout is not None and _is_linear_too(graph, inner, node):
         return replace(signal, layout=layout)
-    factor = proportion(node.value, value)
-    if factor is not None and parts and not _learns(graph, inner, node):
+    factor = None if learns else proportion(node.value, value)
+    if factor is not None and parts and _is_linear_too(graph, inner, node):
         parts[-1].scale *= factor
         return _after(signal, node)
-    matched = match_block(signal, value, node.value)
-    if matched is not None:
+    # A branch of zeros changes nothing either: what has weights is never an activation or a norm.
+    matched = None if learns else match_block(signal, value, node.value)
+    if matched is not None and _is_kept(matched[0], graph, inner, node):
         parts.append(Part(matched[0], ()))
         return matched[1]
     if node.op == "add" and len(node.inputs) > 1:
@@ -144,6 +147,34 @@ def _step(
     names = [name for one in inside for name in one.parameters]
     kinds = dict.fromkeys(one.options.get("name") or one.op for one in inside)
     raise UnreadableError(f"{', '.join(list(kinds)[:4])} is none of our blocks", names)
+
+
+def _is_kept(block: Block, graph: Graph, inner: list[int], node: Node) -> bool:
+    """Whether a block that agrees on this batch does so for numbers that are much larger too."""
+    if not isinstance(block, Activate):
+        return block.kind not in ("average-pool", "select") or _is_linear_too(graph, inner, node)
+    larger = _of_larger(graph, inner, node)
+    return larger is None or is_activation(block.activation, *larger)
+
+
+def _is_linear_too(graph: Graph, inner: list[int], node: Node) -> bool:
+    """Whether −c times the input gives −c times the output; a bound that this batch keeps does not.
+
+    True where it cannot be asked: of several operations, or of one with several inputs.
+    """
+    larger = _of_larger(graph, inner, node)
+    return larger is None or alike(larger[1], -_LARGE * node.value)
+
+
+def _of_larger(
+    graph: Graph, inner: list[int], node: Node
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """−c times what an operation reads, and what it makes of that."""
+    again = node.options.get("again")
+    if inner or again is None:
+        return None
+    before = graph.nodes[node.inputs[0]].value
+    return (-_LARGE * before, again(-_LARGE * before)) if before.dtype == np.float64 else None
 
 
 def _learns(graph: Graph, inner: list[int], node: Node) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynagram.errors import InvalidValueError, MissingExtraError
+from dynagram.errors import DynagramError, InvalidValueError, MissingExtraError
 from dynagram.live._graph import Constant, Graph, Node
 
 try:
@@ -19,7 +19,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
 
-from dynagram.live._torch_layers import first_tensor, undisturbed, unwrapped
+from dynagram.live._torch_layers import arguments_of, first_tensor, undisturbed, unwrapped
 
 _ADDS = ("add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__")
 _MULTIPLIES = ("mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply")
@@ -40,18 +40,23 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
     (['input', 'linear', 'other'], ('0.weight', '0.bias'))
     """
     copied = _double_copy(unwrapped(module))
-    arguments = tuple(_double(part) for part in (x if isinstance(x, tuple) else (x,)))
+    arguments, options = arguments_of(copied, _double(x))
     parameters = dict(copied.named_parameters())
     recorder = _Recorder(parameters, dict(copied.named_buffers()))
-    source = next((part for part in arguments if isinstance(part, torch.Tensor)), None)
-    if source is None:
-        raise InvalidValueError("data", type(x).__name__, "expected a tensor or a tuple with one")
-    recorder.enter(source)
+    tensors = _tensors((arguments, options))
+    if not tensors:
+        raise InvalidValueError("data", type(x).__name__, "expected a tensor, or several")
+    recorder.enter(tensors[0])
     usual = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)  # of what the model makes on its way
         with undisturbed(copied), torch.no_grad(), recorder:
-            output = copied(*arguments)
+            output = copied(*arguments, **options)
+    except DynagramError:
+        raise
+    except Exception as error:  # the model's own complaint about the batch, in one line
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidValueError("model", "call on the batch", f"fails: {reason}") from error
     finally:
         torch.set_default_dtype(usual)
     number = recorder.number_of(first_tensor(output))
@@ -70,11 +75,26 @@ def _double_copy(module: nn.Module) -> nn.Module:
         raise InvalidValueError("model", type(module).__name__, allowed) from error
     for part in copied.modules():  # hooks of others are not run twice
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
-            getattr(part, name).clear()
-    return copied.to(device="cpu").double()  # complex numbers stay what they are
+            hooks = getattr(part, name)
+            for key in [key for key, hook in hooks.items() if not _makes_weights(hook)]:
+                del hooks[key]
+        for name, value in vars(part).items():  # tensors that are no buffers stay behind
+            if isinstance(value, torch.Tensor):
+                vars(part)[name] = _double(value)
+    # As functions: a module may have a part that it calls "to". Complex numbers stay what they are.
+    return nn.Module.double(nn.Module.cpu(copied))
+
+
+def _makes_weights(hook: Any) -> bool:
+    """Whether a hook is that of torch's own weight or spectral norm, without which W is stale."""
+    return type(hook).__module__.startswith("torch.nn.utils.")
 
 
 def _double(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_double(part) for part in value)
+    if isinstance(value, Mapping):
+        return {name: _double(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor):
@@ -120,6 +140,7 @@ class _Recorder(TorchFunctionMode):
                 self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
             return result
         tensors = _tensors((args, options))
+        again = _as_function(func, args, options, inputs)
         constants = tuple(
             known if isinstance(known, Constant) else Constant(_numbers(tensor))
             for tensor, known in zip(tensors, read, strict=True)
@@ -127,7 +148,7 @@ class _Recorder(TorchFunctionMode):
         )
         op, about = _classify(func, args, options, self._known)
         for index, tensor in enumerate(outputs):
-            detail = about if len(outputs) == 1 else {**about, "output": index}
+            detail = {**about, "again": again} if len(outputs) == 1 else {**about, "output": index}
             self._record(op, inputs, constants, tensor, detail)
         return result
 
@@ -139,6 +160,23 @@ class _Recorder(TorchFunctionMode):
     def _remember(self, tensor: Any, what: int | Constant) -> None:
         self._alive.append(tensor)
         self._known[id(tensor)] = what
+
+
+def _as_function(
+    func: Callable[..., Any], args: Any, options: Any, inputs: tuple[int, ...]
+) -> Callable[[np.ndarray], np.ndarray] | None:
+    """An operation on one array as a function of it, to ask what it makes of other numbers."""
+    if len(inputs) != 1 or not args or not isinstance(args[0], torch.Tensor):
+        return None
+    rest = args[1:]
+    if len(_tensors((rest, options))):
+        return None
+
+    def again(values: np.ndarray) -> np.ndarray:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            return func(torch.from_numpy(values.copy()), *rest, **options).numpy()
+
+    return again
 
 
 def _raised(value: Any) -> Any:
