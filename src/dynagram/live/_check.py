@@ -170,9 +170,7 @@ def _notes(live: Live) -> list[str]:
     return notes
 
 
-def _dependence(
-    live: Live, model: Any, batch: Any, expected: Any
-) -> tuple[list[Cause], list[str]]:
+def _dependence(live: Live, model: Any, batch: Any, expected: Any) -> tuple[list[Cause], list[str]]:
     """Outputs that depend on later tokens, or on other samples: a fault only where declared so."""
     from dynagram.live._dependence import mixes_samples, reads_later_tokens
 
@@ -255,7 +253,7 @@ def _with_theory(
     checks = [r for r in listed if r.z is not None]
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
-    causes = [*causes, *find_copies(read.weights)]
+    causes = [*causes, *find_copies(read.weights, live.frozen)]
     if not any(cause.name == "skip missing" for cause in causes):
         causes += find_lone_layer(weights_of(live.graph), branch_ends(live.graph))
     causes += explain_weights(readings, branches, threshold, declared=expected is not None)
@@ -418,7 +416,7 @@ def _measured_only(
         readings += of_layer.pop(layer.name, [])
     readings += [reading for rest in of_layer.values() for reading in rest]
     threshold = family_threshold(sum(r.z is not None for r in readings))
-    causes = [*causes, *find_copies(weights), *find_lone_layer(weights, ends)]
+    causes = [*causes, *find_copies(weights, live.frozen), *find_lone_layer(weights, ends)]
     causes += explain_weights(sizes, branches, threshold, declared=recipe is not None)
     if not causes:
         causes = _of_signals(readings, threshold, None, [])

@@ -1,4 +1,4 @@
-"""What outputs of a PyTorch module depend on, asked by changing the batch: others of it, later ones."""
+"""What outputs of a PyTorch module depend on, asked by changing the batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Faults that one traced pass shows by itself, whatever is declared.
 
-Signals that get lost on their way, units that are silent, a softmax over the wrong axis, inputs that
-were never scaled.
+Signals that get lost on their way, units that are silent, a softmax over the wrong axis, inputs
+that were never scaled.
 """
 
 from __future__ import annotations

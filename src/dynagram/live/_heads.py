@@ -55,6 +55,7 @@ def read_attention(
     read = made if np.any(out.value) else _before_output(graph, mark, cuts[last], signal)
     if read is None or not np.any(read.values):
         raise UnreadableError("attention that adds nothing shows neither mask nor scale", names)
+    ends = (graph.nodes[cuts[last]].inputs[0], cuts[last])
     shown = plain if read is made else {**plain, "O": np.eye(heads * size)}
     scales = (("1/sqrt(d)", 1.0), ("1/d", 1.0), ("1/sqrt(d)", size**0.5))  # √d: not divided
     choices = product(scales, (True, False), (None, _HALVES, _PAIRS), (False, True))
@@ -70,11 +71,28 @@ def read_attention(
             qk_norm=qk_norm, groups=None if groups == heads else groups, **sizes, **rates,
         )  # fmt: skip
         as_seen = replace(block, width=len(params["O"]))
-        if alike(_applied(as_seen, params, signal), read.values):
+        if alike(_applied(as_seen, params, signal), read.values) and _holds(
+            graph, cuts[place], ends[read is made], signal, as_seen, params
+        ):
             factors = {sources["q"]: factor} if factor != 1.0 else {}
             params = {**params, "O": plain["O"]}
             return Part(block, params, sources, factors=factors), made, last
     raise UnreadableError("attention with another mask, scale or position code than ours", names)
+
+
+def _holds(
+    graph: Graph, start: int, end: int, signal: LiveSignal, block: Attention,
+    params: dict[str, np.ndarray],
+) -> bool:  # fmt: skip
+    """Whether attention is that of a signal of other numbers too: equal tokens show no mask."""
+    value = graph.nodes[start].value
+    other = np.random.default_rng(0).normal(size=value.shape)
+    made, values = graph.replay(start, end, other), signal.canonical(other)
+    if made is None or values is None:
+        return True
+    after = replace(signal, values=_applied(block, params, replace(signal, values=values)))
+    wanted = signal.canonical(made)
+    return wanted is not None and alike(after.values, wanted)
 
 
 def _before_output(graph: Graph, mark: Node, last: int, signal: LiveSignal) -> LiveSignal | None:

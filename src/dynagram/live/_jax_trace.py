@@ -63,8 +63,8 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
             number: int, op: str, names: Any, inputs: Any, value: Any, about: dict[str, Any]
         ) -> Any:
             del names
-            constants = about.pop("constants", ())
-            nodes.append(Node(number, op, inputs, constants, np.asarray(value), about))
+            constants, again = about.pop("constants", ()), about.pop("again", None)
+            nodes.append(Node(number, op, inputs, constants, np.asarray(value), about, again))
             return value
 
         output = evaluate(program, leaves, batch, visit)
@@ -72,7 +72,13 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
             allowed = "its output does not depend on the batch"
             raise InvalidValueError("model", type(model).__name__, allowed)
         arrays = dict(zip(program.names, (np.asarray(leaf) for leaf in leaves), strict=True))
-    return Graph(tuple(nodes), output), arrays
+
+    def again(values: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            one = lambda sample: program.function(leaves, sample)  # noqa: E731
+            return np.asarray((jax.vmap(one) if program.per_sample else one)(jnp.asarray(values)))
+
+    return Graph(tuple(nodes), output, again), arrays
 
 
 def measure_jax(
@@ -271,17 +277,18 @@ class _Machine:
         return self._data("other", (), (node.node,), value.reshape(shape), {"name": "reshape"})
 
     def _as_function(
-        self, bind: Callable[..., Any], values: list[Any], is_data: list[bool]
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """An operation on one array as a function of it, to ask what it makes of other numbers."""
+        self, bind: Callable[..., Any], values: list[Any], is_data: list[bool], index: int
+    ) -> Callable[..., np.ndarray]:
+        """An operation as a function of the arrays that its inputs hold."""
 
-        def again(array: np.ndarray) -> np.ndarray:
+        def again(*arrays: np.ndarray) -> np.ndarray:
             with jax.enable_x64(True):
-                new = [jnp.asarray(array) if data else v
-                       for v, data in zip(values, is_data, strict=True)]  # fmt: skip
+                new = iter(arrays)
+                filled = [jnp.asarray(next(new)) if data else v
+                          for v, data in zip(values, is_data, strict=True)]  # fmt: skip
                 axes = [0 if data else None for data in is_data]
-                made = jax.vmap(bind, in_axes=axes)(*new) if self.per_sample else bind(*new)
-                return np.asarray(made[0] if isinstance(made, list | tuple) else made)
+                made = jax.vmap(bind, in_axes=axes)(*filled) if self.per_sample else bind(*filled)
+                return np.asarray(made[index] if isinstance(made, list | tuple) else made)
 
         return again
 
@@ -311,10 +318,9 @@ class _Machine:
         if op in _WEIGHTED and new.shape != listed[0].shape:
             node = self._data(op, names, inputs, new, dict(about))
             return [self._as_computed(node, listed[0].shape)]
-        if op == "other" and len(listed) == len(inputs) == 1:
-            about["again"] = self._as_function(bind, values, is_data)
         made = []
         for index, value in enumerate(listed):
             detail = dict(about) if len(listed) == 1 else {**about, "output": index}
+            detail["again"] = self._as_function(bind, values, is_data, index)
             made.append(self._data(op, names, inputs, value, detail))
         return made

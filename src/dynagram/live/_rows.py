@@ -6,12 +6,13 @@ attention. A reading that does not give the recorded numbers is no reading: it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dynagram.activations import Activation
 from dynagram.live._graph import Constant, Graph, Node
 from dynagram.live._layouts import LiveSignal, alike, proportion
 from dynagram.live._matching import is_activation, match_activation, match_block
@@ -92,7 +93,7 @@ def _leap(
         if any(graph.nodes[i].op in (*_MARKS, "linear", "conv", "embedding") for i in inside):
             return None
         matched = match_block(signal, start.value, graph.nodes[cuts[number]].value)
-        if matched is not None:
+        if matched is not None and _is_kept(matched[0], graph, start.number, cuts[number]):
             return *matched, number
     return None
 
@@ -123,15 +124,15 @@ def _step(
         return _add_constant(node, value, signal, parts)
     learns = _learns(graph, inner, node)
     layout = None if learns else signal.layout_of(node.value)
-    if layout is not None and _is_linear_too(graph, inner, node):
+    if layout is not None and _is_linear_too(graph, before, after):
         return replace(signal, layout=layout)
     factor = None if learns else proportion(node.value, value)
-    if factor is not None and parts and _is_linear_too(graph, inner, node):
+    if factor is not None and parts and _is_linear_too(graph, before, after):
         parts[-1].scale *= factor
         return _after(signal, node)
     # A branch of zeros changes nothing either: what has weights is never an activation or a norm.
     matched = None if learns else match_block(signal, value, node.value)
-    if matched is not None and _is_kept(matched[0], graph, inner, node):
+    if matched is not None and _is_kept(matched[0], graph, before, after):
         parts.append(Part(matched[0], ()))
         return matched[1]
     if node.op == "add" and len(node.inputs) > 1:
@@ -149,32 +150,32 @@ def _step(
     raise UnreadableError(f"{', '.join(list(kinds)[:4])} is none of our blocks", names)
 
 
-def _is_kept(block: Block, graph: Graph, inner: list[int], node: Node) -> bool:
+def _is_kept(block: Block, graph: Graph, before: int, after: int) -> bool:
     """Whether a block that agrees on this batch does so for numbers that are much larger too."""
-    if not isinstance(block, Activate):
-        return block.kind not in ("average-pool", "select") or _is_linear_too(graph, inner, node)
-    larger = _of_larger(graph, inner, node)
-    return larger is None or is_activation(block.activation, *larger)
+    if isinstance(block, Activate):
+        larger = _of_larger(graph, before, after)
+        return all(is_activation(block.activation, z, made) for _, z, made in larger)
+    return block.kind not in ("average-pool", "select") or _is_linear_too(graph, before, after)
 
 
-def _is_linear_too(graph: Graph, inner: list[int], node: Node) -> bool:
-    """Whether −c times the input gives −c times the output; a bound that this batch keeps does not.
-
-    True where it cannot be asked: of several operations, or of one with several inputs.
-    """
-    larger = _of_larger(graph, inner, node)
-    return larger is None or alike(larger[1], -_LARGE * node.value)
+def _is_linear_too(graph: Graph, before: int, after: int) -> bool:
+    """Whether c times the signal gives c times the next; a bound that this batch keeps does not."""
+    value = graph.nodes[after].value
+    return all(alike(made, c * value) for c, _, made in _of_larger(graph, before, after))
 
 
 def _of_larger(
-    graph: Graph, inner: list[int], node: Node
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """−c times what an operation reads, and what it makes of that."""
-    again = node.options.get("again")
-    if inner or again is None:
-        return None
-    before = graph.nodes[node.inputs[0]].value
-    return (-_LARGE * before, again(-_LARGE * before)) if before.dtype == np.float64 else None
+    graph: Graph, before: int, after: int
+) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+    """Factors, the signal times them, and what comes out of that; nothing where it is not known.
+
+    What is never negative, such as the values of ReLU, is not made so.
+    """
+    value = graph.nodes[before].value
+    for factor in (_LARGE, -_LARGE) if np.any(value < 0) else (_LARGE,):
+        made = graph.replay(before, after, factor * value)
+        if made is not None:
+            yield factor, factor * value, made
 
 
 def _learns(graph: Graph, inner: list[int], node: Node) -> bool:
@@ -407,7 +408,7 @@ def _read_gate(
             continue
         safe = np.abs(gate) > 1e-3 * np.abs(gate).max()
         sigma = match_activation(z[safe], node.value[safe] / gate[safe])
-        if sigma is None:
+        if sigma is None or not _is_gate(graph, before, node, (z, gate, safe), sigma):
             continue
         if not linear:
             parts.pop()
@@ -418,6 +419,24 @@ def _read_gate(
         )  # fmt: skip
         return Part(block, {"W": W.value, "gate": V.value}, {"W": _name(W), "gate": _name(V)})
     return None
+
+
+def _is_gate(
+    graph: Graph, before: int, node: Node, arrays: tuple[np.ndarray, ...], sigma: Activation
+) -> bool:
+    """Whether a gate's activation is that for numbers that are much larger too."""
+    z, gate, safe = arrays
+    start, larger = before, _LARGE * z
+    halves = np.split(graph.nodes[before].value, 2, axis=-1)
+    inside = graph.between(before, node.number)
+    at = next((i for i in inside if graph.nodes[i].value is z), None)
+    if at is not None:
+        start, value = at, larger
+    else:
+        first = np.array_equal(halves[0], z)
+        value = np.concatenate([larger, gate] if first else [gate, larger], axis=-1)
+    made = graph.replay(start, node.number, value)
+    return made is None or is_activation(sigma, larger[safe], made[safe] / gate[safe])
 
 
 def _square(values: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -157,8 +157,11 @@ def _do_the_same(ours: dict[str, Activation], theirs: dict[str, Activation]) -> 
     )
 
 
-def find_copies(weights: Sequence[Weight]) -> list[Cause]:
-    """Weights that hold the same numbers, or one number in all entries."""
+def find_copies(weights: Sequence[Weight], frozen: Collection[str] = ()) -> list[Cause]:
+    """Weights that hold the same numbers, or one number in all entries.
+
+    Of two that are the same one may be frozen: targets begin as what they will follow.
+    """
     causes = []
     matrices = [w for w in weights if w.values.ndim > 1 and w.values.size > 8 and np.any(w.values)]
     for weight in matrices:
@@ -169,6 +172,7 @@ def find_copies(weights: Sequence[Weight]) -> list[Cause]:
             )
     for a, b in combinations(matrices, 2):
         same_shape = a.values.shape == b.values.shape and a.name != b.name
+        same_shape = same_shape and (a.name in frozen) == (b.name in frozen)
         if (
             same_shape
             and a.values.flat[0] == b.values.flat[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,24 +48,50 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
     if not tensors:
         raise InvalidValueError("data", type(x).__name__, "expected a tensor, or several")
     recorder.enter(tensors[0])
-    usual = torch.get_default_dtype()
     try:
-        torch.set_default_dtype(torch.float64)  # of what the model makes on its way
-        with undisturbed(copied), torch.no_grad(), recorder:
+        with _doubles(), undisturbed(copied), torch.no_grad(), recorder:
             output = copied(*arguments, **options)
     except DynagramError:
         raise
     except Exception as error:  # the model's own complaint about the batch, in one line
         reason = " ".join(str(error).split())[:200]
         raise InvalidValueError("model", "call on the batch", f"fails: {reason}") from error
-    finally:
-        torch.set_default_dtype(usual)
     number = recorder.number_of(first_tensor(output))
     if number is None:
         allowed = "its output does not depend on the batch by operations that can be traced"
         raise InvalidValueError("model", type(module).__name__, allowed)
     values = {name: parameter.detach().numpy() for name, parameter in parameters.items()}
-    return Graph(tuple(recorder.nodes), number), values
+
+    def again(batch: np.ndarray) -> np.ndarray:
+        new = torch.from_numpy(np.array(batch))
+        places = iter([new, *tensors[1:]])
+        with _doubles(), undisturbed(copied), torch.no_grad():
+            output = copied(*_refilled(arguments, places), **_refilled(options, places))
+            return _numbers(first_tensor(output))
+
+    return Graph(tuple(recorder.nodes), number, again), values
+
+
+@contextmanager
+def _doubles() -> Iterator[None]:
+    """Within it what a model makes on its way is float64."""
+    usual = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def _refilled(part: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same arguments with other tensors, in order."""
+    if isinstance(part, torch.Tensor):
+        return next(tensors)
+    if isinstance(part, tuple | list):
+        return type(part)(_refilled(one, tensors) for one in part)
+    if isinstance(part, Mapping):
+        return {name: _refilled(one, tensors) for name, one in part.items()}
+    return part
 
 
 def _double_copy(module: nn.Module) -> nn.Module:
@@ -128,7 +155,8 @@ class _Recorder(TorchFunctionMode):
         args = tuple(_raised(value) for value in args)
         read = [self._known.get(id(t)) for t in _tensors((args, options))]
         # Norms and softmaxes that a model casts to float32 are computed in float64 like the rest.
-        cast = getattr(func, "__name__", "") in _CASTS and args[0].is_floating_point()
+        name = getattr(func, "__name__", "")
+        cast = name in _CASTS and (name != "type_as" or args[1].is_floating_point())
         result = args[0].double() if cast else func(*args, **options)
         outputs = _tensors(result)
         if not outputs or getattr(func, "__name__", "") == "__set__":
@@ -140,7 +168,7 @@ class _Recorder(TorchFunctionMode):
                 self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
             return result
         tensors = _tensors((args, options))
-        again = _as_function(func, args, options, inputs)
+        is_data = [isinstance(known, int) for known in read]
         constants = tuple(
             known if isinstance(known, Constant) else Constant(_numbers(tensor))
             for tensor, known in zip(tensors, read, strict=True)
@@ -148,13 +176,16 @@ class _Recorder(TorchFunctionMode):
         )
         op, about = _classify(func, args, options, self._known)
         for index, tensor in enumerate(outputs):
-            detail = {**about, "again": again} if len(outputs) == 1 else {**about, "output": index}
-            self._record(op, inputs, constants, tensor, detail)
+            detail = about if len(outputs) == 1 else {**about, "output": index}
+            again = _as_function(func, args, options, is_data, index)
+            self._record(op, inputs, constants, tensor, detail, again)
         return result
 
-    def _record(self, op: str, inputs: Any, constants: Any, tensor: Any, about: Any) -> None:
+    def _record(
+        self, op: str, inputs: Any, constants: Any, tensor: Any, about: Any, again: Any = None
+    ) -> None:
         number = len(self.nodes)
-        self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about))
+        self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about, again))
         self._remember(tensor, number)
 
     def _remember(self, tensor: Any, what: int | Constant) -> None:
@@ -163,18 +194,19 @@ class _Recorder(TorchFunctionMode):
 
 
 def _as_function(
-    func: Callable[..., Any], args: Any, options: Any, inputs: tuple[int, ...]
-) -> Callable[[np.ndarray], np.ndarray] | None:
-    """An operation on one array as a function of it, to ask what it makes of other numbers."""
-    if len(inputs) != 1 or not args or not isinstance(args[0], torch.Tensor):
-        return None
-    rest = args[1:]
-    if len(_tensors((rest, options))):
-        return None
+    func: Callable[..., Any], args: Any, options: Any, is_data: list[bool], index: int
+) -> Callable[..., np.ndarray]:
+    """An operation as a function of the arrays that its inputs hold."""
 
-    def again(values: np.ndarray) -> np.ndarray:
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            return func(torch.from_numpy(values.copy()), *rest, **options).numpy()
+    def again(*arrays: np.ndarray) -> np.ndarray:
+        new = iter(arrays)
+        tensors = iter(
+            torch.from_numpy(np.array(next(new))) if data else tensor
+            for tensor, data in zip(_tensors((args, options)), is_data, strict=True)
+        )
+        filled = _refilled(args, tensors), _refilled(options, tensors)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            return _numbers(_tensors(func(*filled[0], **filled[1]))[index])
 
     return again
 
