@@ -72,7 +72,11 @@ class Graph:
             node = self.nodes[number]
             if node.again is None:
                 return None
-            values[number] = node.again(*(values.get(i, self.nodes[i].value) for i in node.inputs))
+            inputs = (values.get(i, self.nodes[i].value) for i in node.inputs)
+            try:
+                values[number] = node.again(*inputs)
+            except (RuntimeError, TypeError, ValueError):  # it cannot be run by itself
+                return None
         return values[end]
 
     def between(self, start: int, end: int) -> list[int]:

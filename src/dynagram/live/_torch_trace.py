@@ -157,7 +157,8 @@ class _Recorder(TorchFunctionMode):
         # Norms and softmaxes that a model casts to float32 are computed in float64 like the rest.
         name = getattr(func, "__name__", "")
         cast = name in _CASTS and (name != "type_as" or args[1].is_floating_point())
-        result = args[0].double() if cast else func(*args, **options)
+        computed = _as_double if cast else func
+        result = computed(*args, **options)
         outputs = _tensors(result)
         if not outputs or getattr(func, "__name__", "") == "__set__":
             return result
@@ -177,7 +178,7 @@ class _Recorder(TorchFunctionMode):
         op, about = _classify(func, args, options, self._known)
         for index, tensor in enumerate(outputs):
             detail = about if len(outputs) == 1 else {**about, "output": index}
-            again = _as_function(func, args, options, is_data, index)
+            again = _as_function(computed, args, options, is_data, index)
             self._record(op, inputs, constants, tensor, detail, again)
         return result
 
@@ -193,6 +194,10 @@ class _Recorder(TorchFunctionMode):
         self._known[id(tensor)] = what
 
 
+def _as_double(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return tensor.double()
+
+
 def _as_function(
     func: Callable[..., Any], args: Any, options: Any, is_data: list[bool], index: int
 ) -> Callable[..., np.ndarray]:
@@ -205,7 +210,7 @@ def _as_function(
             for tensor, data in zip(_tensors((args, options)), is_data, strict=True)
         )
         filled = _refilled(args, tensors), _refilled(options, tensors)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with _doubles(), torch.random.fork_rng(devices=[]), torch.no_grad():
             return _numbers(_tensors(func(*filled[0], **filled[1]))[index])
 
     return again
