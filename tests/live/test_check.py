@@ -235,6 +235,20 @@ def test_weights_of_models_that_are_measured_only_are_held_against_recipes_and_t
     assert (cause.name, cause.parameters) == ("doubled init", ("6.weight",))
 
 
+def test_xavier_counts_the_taps_of_a_convolution_in_both_fans():
+    torch.manual_seed(0)
+    model = models.cnn(16, 2, "tanh", "xavier")
+    assert check(model, torch.randn(2, 3, 6, 6), expected="xavier").is_fine
+
+
+def test_a_target_begins_as_what_it_will_follow():
+    torch.manual_seed(0)
+    model = models.changed(small(), copy_layer)
+    model[4].weight.requires_grad_(False)
+    names = [cause.name for cause in check(model, torch.randn(24, 24)).causes]
+    assert "same draw twice" not in names
+
+
 def test_a_recipe_sees_queries_keys_and_values_in_one_as_one_parameter():
     torch.manual_seed(0)
     model = models.encoder(32, 1, True)  # xavier_uniform_ for every parameter

@@ -1,6 +1,7 @@
 """Faults that a pass shows by itself, and readings of models that make numbers on their way."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +10,29 @@ import pytest
 from dynagram.live import check
 from dynagram.live._faults import (
     find_dead_units,
-    find_lone_layer,
     find_lost_signal,
+    find_no_effect,
     find_no_numbers,
-    find_odd_gains,
-    find_unused,
+    find_unscaled_inputs,
     find_wrong_softmax,
 )
 from dynagram.live._live import read_live
+from dynagram.live._lone_layers import (
+    find_frozen,
+    find_lone_layer,
+    find_lone_linear,
+    find_odd_gains,
+)
 from dynagram.live._recipes import recipe_of
 from dynagram.live._structure import compare_structures
 from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
-from dynagram.networks import MLP, load_config
+from dynagram.networks import MLP, Chain, load_config
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from dynagram.live._dependence import mixes_samples, reads_later_tokens  # noqa: E402
 from dynagram.live._torch_trace import trace_torch  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -158,7 +165,7 @@ def test_layers_without_any_effect_are_told_from_those_for_training():
     graph = graph_of(model, x)
     unused = [name for name, _ in model.named_parameters() if name not in graph.used()]
     assert len(unused) == 6
-    (cause,) = find_unused(model, x, graph, unused)
+    (cause,) = find_no_effect(model, x, graph, unused)
     assert (cause.name, cause.parameters) == ("unused layer", ("idle.weight",))
     assert not model.training
     assert all(p.grad is None for p in model.parameters())
@@ -262,3 +269,99 @@ def test_matrices_without_an_activation_in_between_are_noted():
     model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     notes = check(model, torch.randn(16, 8)).notes
     assert any("without an activation, once" in note for note in notes)
+
+
+# --- one layer that is not like the others, and what goes in ----------------------------------
+
+
+def test_an_activation_that_one_layer_of_many_lacks():
+    torch.manual_seed(0)
+    x = torch.randn(24, 20)
+
+    def lone(*without, widths=(32, 32, 32, 32)):
+        layers, last = [], 20
+        for number, width in enumerate(widths):
+            layers += [nn.Linear(last, width), nn.Identity() if number in without else nn.ReLU()]
+            last = width
+        graph = graph_of(nn.Sequential(*layers, nn.Linear(last, 3)), x)
+        return [name for cause in find_lone_linear(graph, weights_of(graph))
+                for name in cause.parameters]  # fmt: skip
+
+    assert lone() == []
+    assert lone(1) == ["2.weight"]
+    assert lone(0, 1, 2, 3) == []  # linear on purpose
+    assert lone(1, widths=(32, 8, 32, 32)) == []  # a code between two halves
+    assert lone(3) == []
+
+
+def test_layers_that_are_not_trained_between_others():
+    names = {f"h.{number}.weight": 8 for number in range(4)}
+    for frozen, said in (((), 0), ((0,), 0), ((0, 1), 0), ((0, 1, 2, 3), 0), ((1,), 1), ((3,), 1)):
+        learns = {name: int(name[2]) not in frozen for name in names}
+        assert len(find_frozen(learns, names)) == said, frozen
+
+
+def test_pixels_that_were_not_divided_are_named_and_other_large_inputs_noted():
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (6, 30)).float()
+    plain, normed = nn.Linear(30, 8), nn.BatchNorm1d(30)
+    (cause,), _ = find_unscaled_inputs(graph_of(plain, pixels))
+    assert cause.name == "inputs not scaled"
+    for model, x in ((plain, pixels / 255), (nn.Sequential(normed, plain), pixels)):
+        assert find_unscaled_inputs(graph_of(model, x)) == ([], [])
+    causes, (note,) = find_unscaled_inputs(graph_of(plain, 1e3 * torch.randn(6, 30)))
+    assert causes == []
+    assert "not scaled" in note
+
+
+class Cut(nn.Module):
+    """A layer that is read and never learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.two(torch.relu(self.one(x)).detach())
+
+
+def test_gradients_that_do_not_reach_a_layer():
+    model, x = Cut(), torch.randn(5, 4)
+    (cause,) = find_no_effect(model, x, graph_of(model, x), [])
+    assert (cause.name, cause.parameters) == ("no gradient", ("one.weight",))
+    model.one.requires_grad_(False)
+    assert find_no_effect(model, x, graph_of(model, x), []) == []
+
+
+def test_outputs_that_depend_on_other_samples_or_later_tokens():
+    torch.manual_seed(0)
+    batch = torch.randn(6, 5, 4)
+    assert mixes_samples(nn.LSTM(4, 8), batch)
+    assert not mixes_samples(nn.LSTM(4, 8, batch_first=True), batch)
+    assert not mixes_samples(nn.Sequential(nn.Conv1d(5, 8, 1), nn.BatchNorm1d(8)), batch)
+    tokens = torch.randint(97, (2, 6))
+    assert not reads_later_tokens(models.GPT(32, 1), tokens)
+    leaking = models.GPT(32, 1, flash=False, causal=False)
+    assert reads_later_tokens(leaking, tokens)
+    assert not reads_later_tokens(nn.Embedding(97, 8), tokens)
+
+
+def test_parts_that_only_a_declared_network_has_are_named():
+    torch.manual_seed(0)
+    config = models.gpt_config(32, 1)
+    live = read_live(models.GPT(32, 1), torch.randint(97, (2, 6)))
+    own, declared = live.recognised.network, load_config(config, positions=6)
+    assert compare_structures(own, declared, {}) == []
+    without = Chain([b for b in own.blocks if b.kind != "layer-norm"], own.inputs)
+    assert [c.name for c in compare_structures(without, declared, {})] == ["norm missing"]
+    embedding = replace(own.blocks[0], C_position=0.0, lambda_position=0.0)
+    bare = Chain([embedding, *own.blocks[1:]], own.inputs)
+    assert [c.name for c in compare_structures(bare, declared, {})] == ["positions missing"]
+    twice = [replace(b, skip=2.0) if b.kind == "residual" else b for b in own.blocks]
+    names = [c.name for c in compare_structures(Chain(twice, own.inputs), declared, {})]
+    assert names == ["other skip"]
+    llama = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 50,
+             "num_attention_heads": 4, "intermediate_size": 48}  # fmt: skip
+    same = [load_config({**llama, **more}, positions=3) for more in
+            ({}, {"num_key_value_heads": 4})]  # fmt: skip
+    assert compare_structures(*same, {}) == []  # as many heads of keys, said or not

@@ -230,6 +230,65 @@ def test_what_is_no_network_of_ours_is_refused_in_one_line(reason):
     assert "\n" not in str(caught.value)
 
 
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("function", [
+    functional.relu6, lambda x: torch.relu(x.clamp(-9, 9)),
+    lambda x: torch.minimum(torch.relu(x), torch.tensor(6.0)),
+    lambda x: torch.relu(x) if x.sum() < 9e9 and x.max() < 4 else torch.tanh(x),
+])  # fmt: skip
+def test_bounds_that_this_batch_keeps_are_not_overlooked(function):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 16), Function(function), nn.Linear(16, 2))
+    with pytest.raises(InvalidTypeError, match="is no network of ours"):
+        Model.of(module, 2.0 * T.float())
+
+
+def test_branches_and_heads_that_add_nothing_stay_what_they_are():
+    torch.manual_seed(0)
+    branch, heads = Block(8, nn.RMSNorm(8)), Heads(8, 4, 2)
+    module = nn.Sequential(nn.Linear(3, 8), nn.RMSNorm(8), branch, heads, nn.Linear(8, 2))
+    for part in (branch.down.weight, branch.down.bias, heads.out.weight):
+        nn.init.zeros_(part)
+    network = Model.of(module, torch.randn(2, 4, 3)).network
+    kinds = [block.kind for block in network.blocks]
+    assert kinds == ["dense", "rms-norm", "residual", "residual", "dense"]
+    assert network.blocks[3].branches[0][1].causal
+    with pytest.raises(InvalidTypeError, match="is no network of ours"):  # equal tokens of no mask
+        Model.of(module, torch.zeros(2, 4, 3))
+
+
+class Plain(nn.Module):
+    """A tensor that is no buffer, a mapping for a batch, whole numbers cast to float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.waves, self.last = torch.randn(3, 8), nn.Linear(8, 2)
+
+    def forward(self, batch):
+        return self.last(torch.sin(batch["x"].float() @ self.waves))
+
+
+def test_inputs_by_name_and_tensors_that_are_no_buffers():
+    torch.manual_seed(0)
+    named = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
+    assert read_live(named, {"input": T.float()}).recognised is not None
+    live = read_live(Plain(), {"x": torch.randint(0, 4, (5, 3))})
+    assert live.graph.nodes[live.graph.output].value.shape == (5, 2)
+    normed = torch.nn.utils.spectral_norm(nn.Linear(6, 4))
+    assert read_live(normed, T.float()).graph.nodes[-1].value.shape == (5, 4)
+    with pytest.raises(InvalidValueError, match="fails: ") as caught:
+        read_live(nn.Linear(4, 1), T.float())
+    assert "\n" not in str(caught.value)
+
+
 def test_trained_gains_of_a_norm_are_not_overlooked():
     module = chain(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 1))
     assert agrees(module, T, Model.of(module, T))

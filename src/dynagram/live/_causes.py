@@ -103,8 +103,8 @@ _WORDS = {
     "vectors: the initialisation did not reach them",
     "gain missing": "they have 1/fan-in: the gain of the activation is missing",
     "gain applied twice": "the gain of the activation is in them twice",
-    "wrong fan": "they are drawn with the other fan, that of the output in place of the input or "
-    "the reverse",
+    "wrong fan": "they are drawn with another fan, that of the output in place of the input or the "
+    "reverse, or of a convolution without its taps",
     "doubled init": "they are drawn twice and added, or their standard deviation is doubled",
     "std and variance mixed up": "their standard deviation is the variance that is expected, or "
     "the reverse",
@@ -158,6 +158,8 @@ def _names(reading: WeightReading, declared: bool) -> list[str]:
             names.append("gain applied twice")
         fans = matrix.fan_in / matrix.fan_out
         if abs(fans - 1.0) > 2 * slack and (is_near(ratio / fans) or is_near(ratio * fans)):
+            names.append("wrong fan")
+        if matrix.taps > 1 and (is_near(ratio / matrix.taps) or is_near(ratio * matrix.taps)):
             names.append("wrong fan")
     if is_near(ratio / 4.0) or is_near(ratio / 2.0):
         names.append("doubled init")

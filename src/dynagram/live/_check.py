@@ -16,19 +16,25 @@ from dynagram.live._drift import find_drift
 from dynagram.live._expectation import DRAWS, expect_stages
 from dynagram.live._faults import (
     find_dead_units,
-    find_lone_layer,
     find_lost_signal,
+    find_no_effect,
     find_no_numbers,
-    find_odd_gains,
-    find_unused,
+    find_unscaled_inputs,
     find_wrong_softmax,
 )
 from dynagram.live._live import Live, batch_of, is_torch, read_live, seeded
+from dynagram.live._lone_layers import (
+    find_frozen,
+    find_lone_layer,
+    find_lone_linear,
+    find_odd_gains,
+)
 from dynagram.live._recipes import (
     RECIPES,
     Recipe,
     as_chain,
     declared_network,
+    is_causal,
     name_recipe,
     pooled_network,
     recipe_of,
@@ -42,6 +48,7 @@ from dynagram.live._structure import (
     compare_structures,
     find_copies,
     find_dropout,
+    find_lone_mask,
     find_zeros,
 )
 from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
@@ -111,10 +118,15 @@ def check(
     if not causes:
         causes += find_lost_signal(live.graph) or find_odd_gains(live.graph, live.parameters)
     causes += find_dropout(model, live.graph) + find_wrong_softmax(live.graph)
-    notes = _notes(live)
+    causes += find_lone_linear(live.graph, weights_of(live.graph))
+    unscaled, more = find_unscaled_inputs(live.graph)
+    causes, notes = [*causes, *unscaled], [*_notes(live), *more]
     if is_torch(model):
-        causes += find_unused(model, batch, live.graph, live.unused)
-        notes += _frozen(model)
+        causes += find_no_effect(model, batch, live.graph, live.unused)
+        stopped, more = _frozen(model)
+        causes, notes = [*causes, *stopped], [*notes, *more]
+        leaks, more = _dependence(live, model, batch, expected)
+        causes, notes = [*causes, *leaks], [*notes, *more]
     notes += [f"{100 * s:.0f} % of the units behind {name} are 0 on the whole batch"
               for name, s in shares.items() if s > 0.3]  # fmt: skip
     if live.recognised is None:
@@ -149,19 +161,47 @@ def _notes(live: Live) -> list[str]:
             notes.append("logits of attention are not divided by √d")
         heads = [b for b in every_block(live.recognised.network.blocks) if isinstance(b, Attention)]
         if any(not block.causal for block in heads):
-            notes.append("attention is not causal: positions read later ones")
+            notes.append(
+                "attention is not causal: positions read later ones, which is wrong in a model "
+                "that predicts the next token"
+            )
     else:
         notes.append(f"measured only, no theory of ours applies: {live.reason}")
     return notes
 
 
-def _frozen(model: Any) -> list[str]:
+def _dependence(live: Live, model: Any, batch: Any, expected: Any) -> tuple[list[Cause], list[str]]:
+    """Outputs that depend on later tokens, or on other samples: a fault only where declared so."""
+    from dynagram.live._dependence import mixes_samples, reads_later_tokens
+
+    notes = []
+    if mixes_samples(model, batch):
+        notes.append(
+            "outputs of a sample depend on others of the batch: samples are expected on the first "
+            "axis (batch_first=True), and nothing but batch norms between them"
+        )
+    if live.recognised is not None or not reads_later_tokens(model, batch):
+        return [], notes  # masks of what is read are compared as such
+    text = "logits of a position depend on later tokens"
+    if expected is not None and is_causal(expected):
+        return [Cause("other attention", f"other attention: {text}, causal is declared")], notes
+    return [], [*notes, f"{text}: no fault in a model of masked words"]
+
+
+def _frozen(model: Any) -> tuple[list[Cause], list[str]]:
+    """What is not trained: as a fault where it must be one, else as a note."""
     from dynagram.live._torch_layers import unwrapped
 
-    frozen = [name for name, p in unwrapped(model).named_parameters() if not p.requires_grad]
+    parameters = dict(unwrapped(model).named_parameters())
+    causes = find_frozen(
+        {name: p.requires_grad for name, p in parameters.items()},
+        {name: len(p) for name, p in parameters.items() if p.ndim > 1},
+    )
+    frozen = [name for name, p in parameters.items() if not p.requires_grad]
+    if causes or not frozen:
+        return causes, []
     more = f" and {len(frozen) - 4} more" if len(frozen) > 4 else ""
-    names = ", ".join(frozen[:4])
-    return [f"frozen, not trained: {names}{more} (requires_grad is False)"] if frozen else []
+    return [], [f"frozen, not trained: {', '.join(frozen[:4])}{more} (requires_grad is False)"]
 
 
 # --- with theory ------------------------------------------------------------------------------
@@ -174,6 +214,7 @@ def _with_theory(
     errors = {place: error_of_square(weight.values) for place, weight in weights.items()}
     own, wholes = read.network, _whole_fans(read)
     other: list[Cause] = []
+    causes = [*causes, *find_lone_mask(own)]
     if expected is None:
         meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
         # A variance against the mean of its own and others varies less; alone it says nothing.
@@ -185,7 +226,7 @@ def _with_theory(
         if not (isinstance(expected, str) and expected in RECIPES):
             other = compare_structures(own, as_chain(expected, own), read.factors)
             causes = [*causes, *other]
-        meant = _with_factors(declared_network(own, expected, wholes), read)
+        meant = _with_factors(_declared(own, expected, wholes, bool(other)), read)
         recipe = name_recipe(own, wholes)
         if recipe is not None and recipe != expected:
             notes.append(f"all matrices are drawn as by {recipe}")
@@ -212,7 +253,7 @@ def _with_theory(
     checks = [r for r in listed if r.z is not None]
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
-    causes = [*causes, *find_copies(read.weights)]
+    causes = [*causes, *find_copies(read.weights, live.frozen)]
     if not any(cause.name == "skip missing" for cause in causes):
         causes += find_lone_layer(weights_of(live.graph), branch_ends(live.graph))
     causes += explain_weights(readings, branches, threshold, declared=expected is not None)
@@ -224,6 +265,16 @@ def _with_theory(
     if not causes:
         causes += _of_signals(listed, threshold, birth, stages)
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
+
+
+def _declared(own: Chain, expected: Any, wholes: dict[Any, int], has_causes: bool) -> Chain:
+    """The variances declared; its own where a part is missing, which has its name already."""
+    try:
+        return declared_network(own, expected, wholes)
+    except InvalidValueError:
+        if not has_causes:
+            raise
+        return own
 
 
 def _as_wide(readout: Any, network: Chain) -> Any:
@@ -245,11 +296,11 @@ def _with_factors(network: Chain, read: Recognised) -> Chain:
 
 def _whole_fans(read: Recognised) -> dict[Any, int]:
     """Fan-outs of parameters that hold several matrices of a block, at the places of each."""
-    fans: dict[tuple[str, int], int] = {}
+    fans: dict[tuple[str, int], list[int]] = {}
     for weight in read.weights:
-        key = weight.name, weight.block
-        fans[key] = fans.get(key, 0) + weight.fan_out
-    return {(w.block, *w.place): fans[w.name, w.block] for w in read.weights}
+        fans.setdefault((weight.name, weight.block), []).append(weight.fan_out)
+    return {(w.block, *w.place): sum(several) for w in read.weights
+            if len(several := fans[w.name, w.block]) > 1}  # fmt: skip
 
 
 def _weight_readings(
@@ -365,7 +416,7 @@ def _measured_only(
         readings += of_layer.pop(layer.name, [])
     readings += [reading for rest in of_layer.values() for reading in rest]
     threshold = family_threshold(sum(r.z is not None for r in readings))
-    causes = [*causes, *find_copies(weights), *find_lone_layer(weights, ends)]
+    causes = [*causes, *find_copies(weights, live.frozen), *find_lone_layer(weights, ends)]
     causes += explain_weights(sizes, branches, threshold, declared=recipe is not None)
     if not causes:
         causes = _of_signals(readings, threshold, None, [])

@@ -1,29 +1,30 @@
 """Faults that one traced pass shows by itself, whatever is declared.
 
-Signals that get lost on their way, units that are silent, a softmax over the wrong axis, one layer
-that is not like the others of its name.
+Signals that get lost on their way, units that are silent, a softmax over the wrong axis, inputs
+that were never scaled.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from dynagram.live._causes import Cause
-from dynagram.live._graph import Graph, Node
-from dynagram.live._recognition import Weight
+from dynagram.live._graph import NORMS, Graph, Node
+from dynagram.results._table import short
 
 _ENOUGH = 16  # values of a unit before it can be called silent
 _SILENT = 1e-3  # |σ(z)| over |z| below which nothing passes
 _CHANCE = 1e-5  # of so many more silent units than units that are always on
 _SOME = 0.1
-_NORMS = {"batch_norm": 1, "instance_norm": 1, "group_norm": 1, "layer_norm": -1, "rms_norm": -1}
 _MATRICES = ("linear", "conv", "embedding", "multihead")
-_CHOICES = ("topk", "argmax", "sort", "argsort", "multinomial", "nonzero", "one_hot")
+_CHOICES = ("topk", "argmax", "argmin", "sort", "argsort", "multinomial", "nonzero", "one_hot",
+            "round", "sign")  # fmt: skip
+_SCALINGS = ("rsqrt", "sqrt", "std", "var", "std_mean", "var_mean", "norm", "normalize")
+_BRIGHT, _LARGE_SQUARE = 100.0, 1e3  # pixels that were divided by 255 are at most 1
 
 
 def find_dead_units(graph: Graph) -> tuple[list[Cause], dict[str, float]]:
@@ -68,7 +69,7 @@ def _channels(node: Node) -> int | None:
         return 1 if node.op == "conv" and node.options.get("layout") != "last" else -1
     if node.op == "add" and node.parameters and len(node.inputs) == 1:
         return -1
-    return _NORMS.get(str(node.options.get("name", "")))
+    return NORMS.get(str(node.options.get("name", "")))
 
 
 def find_no_numbers(graph: Graph) -> list[Cause]:
@@ -139,63 +140,53 @@ def find_wrong_softmax(graph: Graph) -> list[Cause]:
     return [Cause(name, f"{name}: {text}that are read", tuple(names))]
 
 
-def find_odd_gains(graph: Graph, parameters: Mapping[str, np.ndarray]) -> list[Cause]:
-    """Gains of zeros, where those of other layers of the same name are not 0."""
-    gains = {node.parameters[0] for node in graph.nodes if node.parameters
-             and (node.op == "multiply" or node.options.get("name") in _NORMS)}  # fmt: skip
-    values = {name: float(np.max(np.abs(v))) for name, v in parameters.items()
-              if name in gains and v.ndim == 1}  # fmt: skip
-    odd = []
-    for name in (name for name, value in values.items() if value == 0.0):
-        groups = [[values[other] for other in group] for group in _siblings(name, list(values))]
-        full = [group for group in groups if len(group) > 1 and all(group)]
-        if full and not any(0.0 in group for group in groups):
-            odd.append(name)
-    text = f"all entries of {', '.join(odd)} are 0, and not in other layers of that name"
-    return [Cause("weights are zero", f"weights are zero: {text}", tuple(odd))] if odd else []
+def find_unscaled_inputs(graph: Graph) -> tuple[list[Cause], list[str]]:
+    """Pixels from 0 to 255 that go into a layer as they are; a note on other large inputs.
+
+    A norm behind the layer makes up for it.
+    """
+    inside = [graph.nodes[number] for number in graph.between(0, graph.output)]
+    matrices = [node for node in inside if node.op in ("linear", "conv") and node.parameters]
+    if not matrices:
+        return [], []
+    first, read = matrices[0], graph.nodes[matrices[0].inputs[0]]
+    end = matrices[1].number if len(matrices) > 1 else graph.output
+    around = [node for node in inside if node.number <= end and node is not first]
+    norms = any(str(node.options.get("name", "")) in (*NORMS, *_SCALINGS) for node in around)
+    weighted = any(node.op in _MATRICES for node in around if node.number < read.number)
+    x = read.value
+    if norms or weighted or x.dtype.kind != "f" or not np.all(np.isfinite(x)):
+        return [], []
+    square, name = float(np.mean(x**2)), first.parameters[0]
+    size = f"the mean square of what {name} reads is {short(square, 3)}"
+    pixels = x.min() >= 0.0 and _BRIGHT < x.max() <= 255.0 and np.array_equal(x, np.rint(x))
+    if pixels and square > _LARGE_SQUARE:
+        text = f"inputs not scaled: {size}, whole numbers up to {x.max():.0f}: divide by 255 first"
+        return [Cause("inputs not scaled", text)], []
+    return [], [f"inputs are not scaled: {size}, and of the order of 1 is usual"] * (
+        square > _LARGE_SQUARE
+    )
 
 
-def find_lone_layer(weights: Sequence[Weight], ends: set[int]) -> list[Cause]:
-    """A matrix between others of its name that end in a residual sum, and which does not."""
-    members = {w.name: (w.values.shape, w.block in ends) for w in weights}
-    lone = []
-    for name, (shape, is_end) in members.items():
-        if is_end:
-            continue
-        for group in _siblings(name, list(members)):
-            alike = [other for other in group if members[other] == (shape, True)]
-            numbers = [int(re.findall(r"\d+", other)[i]) - int(re.findall(r"\d+", name)[i])
-                       for other in alike for i in _differing(name, other)]  # fmt: skip
-            if len(alike) == len(group) > 1 and min(numbers) < 0 < max(numbers):
-                lone.append(name)
-    if not lone:
-        return []
-    text = f"what comes out of {', '.join(lone)} is added to nothing, as it is in other layers"
-    return [Cause("skip missing", f"skip missing: {text} of that name", tuple(lone))]
+def find_no_effect(model: Any, batch: Any, graph: Graph, unused: Sequence[str]) -> list[Cause]:
+    """Matrices of a PyTorch module that nothing it returns depends on, in training either.
 
+    And those whose values it depends on while no gradient reaches them.
+    """
+    from dynagram.live._torch_layers import matrices_without_gradient
 
-def _siblings(name: str, names: Sequence[str]) -> Iterator[list[str]]:
-    """Other names that differ from this one in one number only, for every number in it."""
-    parts = re.split(r"(\d+)", name)
-    for place in range(1, len(parts), 2):
-        pattern = re.compile(
-            "".join(r"\d+" if i == place else re.escape(part) for i, part in enumerate(parts))
-        )
-        yield [other for other in names if other != name and pattern.fullmatch(other)]
-
-
-def _differing(name: str, other: str) -> list[int]:
-    pairs = zip(re.findall(r"\d+", name), re.findall(r"\d+", other), strict=True)
-    return [i for i, (a, b) in enumerate(pairs) if a != b]
-
-
-def find_unused(model: Any, batch: Any, graph: Graph, unused: Sequence[str]) -> list[Cause]:
-    """Matrices of a PyTorch module on which nothing that it returns depends, in training either."""
-    from dynagram.live._torch_layers import matrices_without_effect
-
-    if not unused or any(node.options.get("name") in _CHOICES for node in graph.nodes):
+    if any(node.options.get("name") in _CHOICES for node in graph.nodes):
         return []  # experts that were not chosen
-    names = matrices_without_effect(model, batch, unused)
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    text = f"nothing that the model returns depends on {', '.join(names[:4])}{more}"
-    return [Cause("unused layer", f"unused layer: {text}", names)] if names else []
+    without = matrices_without_gradient(model, batch)
+    causes = []
+    for name, text, names in (
+        ("unused layer", "nothing that the model returns depends on",
+         [n for n in without if n in unused]),
+        ("no gradient", "gradients of what the model returns do not reach",
+         [n for n in without if n not in unused]),
+    ):  # fmt: skip
+        if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            listed = f"{', '.join(names[:4])}{more}"
+            causes.append(Cause(name, f"{name}: {text} {listed}", tuple(names)))
+    return causes

@@ -14,18 +14,16 @@ def as_function(model: Any, params: Any) -> tuple[Callable[[Any, Any], Any], Any
 
     Dropout of nnx modules is off, in a copy; linen modules are called as their `__call__` says.
     """
-    flax = sys.modules.get("flax")
-    if flax is None:
-        return None
-    if isinstance(model, flax.linen.Module):
+    linen, nnx = (sys.modules.get(f"flax.{part}") for part in ("linen", "nnx"))
+    if linen is not None and isinstance(model, linen.Module):
         if params is None and model.scope is None:
             allowed = "variables of a linen module are needed: params=module.init(key, x)"
             raise InvalidValueError("params", None, allowed)
         module, variables = (model, params) if model.scope is None else model.unbind()
         return module.apply, variables if params is None else params
-    if not isinstance(model, flax.nnx.Module):
+    if nnx is None or not isinstance(model, nnx.Module):
         return None
-    quiet = flax.nnx.merge(*flax.nnx.split(model))
+    quiet = nnx.merge(*nnx.split(model))
     quiet.eval()
-    definition, learned, rest = flax.nnx.split(quiet, flax.nnx.Param, ...)
-    return lambda state, x: flax.nnx.merge(definition, state, rest)(x), learned
+    definition, learned, rest = nnx.split(quiet, nnx.Param, ...)
+    return lambda state, x: nnx.merge(definition, state, rest)(x), learned

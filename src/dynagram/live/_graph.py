@@ -6,11 +6,14 @@ names of those parameters. Values are float64, so that a reading of the graph ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+# Operations that are norms by name, and the axis of their channels.
+NORMS = {"batch_norm": 1, "instance_norm": 1, "group_norm": 1, "layer_norm": -1, "rms_norm": -1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,7 @@ class Node:
     - `constants`: what else it reads.
     - `value`: what comes out.
     - `options`: strides, padding, ε.
+    - `again`: the operation as a function of what its inputs hold, where it can be asked again.
     """
 
     number: int
@@ -42,6 +46,7 @@ class Node:
     constants: tuple[Constant, ...]
     value: np.ndarray
     options: Mapping[str, Any] = field(default_factory=dict)
+    again: Callable[..., np.ndarray] | None = None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -51,10 +56,28 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The nodes of one pass in order; the first is the batch."""
+    """The nodes of one pass in order; the first is the batch.
+
+    `again` calls the model itself on another batch, where it can be called.
+    """
 
     nodes: tuple[Node, ...]
     output: int
+    again: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def replay(self, start: int, end: int, value: np.ndarray) -> np.ndarray | None:
+        """What comes out of a node if another value stands at an earlier one; None if unknown."""
+        values = {start: value}
+        for number in self.between(start, end)[1:]:
+            node = self.nodes[number]
+            if node.again is None:
+                return None
+            inputs = (values.get(i, self.nodes[i].value) for i in node.inputs)
+            try:
+                values[number] = node.again(*inputs)
+            except (RuntimeError, TypeError, ValueError):  # it cannot be run by itself
+                return None
+        return values[end]
 
     def between(self, start: int, end: int) -> list[int]:
         """The nodes on the ways from one to another, both included, in order."""
@@ -82,6 +105,14 @@ class Graph:
                 passed.append(number)
             farthest = max(farthest, readers.get(number, number))
         return passed
+
+    def readers(self) -> dict[int, list[Node]]:
+        """The operations on the way to the output that read every node."""
+        listed: dict[int, list[Node]] = {}
+        for number in self.between(0, self.output):
+            for source in dict.fromkeys(self.nodes[number].inputs):
+                listed.setdefault(source, []).append(self.nodes[number])
+        return listed
 
     def used(self) -> set[str]:
         """Names of the parameters on which the output depends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -50,12 +51,18 @@ def read_attention(
     rates = {f"lambda_{key}": float(W.shape[1]) for key, W in plain.items()}
     if groups < 1 or heads % groups or plain["q"].shape != (heads * size, n):
         raise UnreadableError("heads of shapes that do not fit", names)
+    # An output matrix of zeros shows nothing: what it reads does.
+    read = made if np.any(out.value) else _before_output(graph, mark, cuts[last], signal)
+    if read is None or not np.any(read.values):
+        raise UnreadableError("attention that adds nothing shows neither mask nor scale", names)
+    ends = (graph.nodes[cuts[last]].inputs[0], cuts[last])
+    shown = plain if read is made else {**plain, "O": np.eye(heads * size)}
     scales = (("1/sqrt(d)", 1.0), ("1/d", 1.0), ("1/sqrt(d)", size**0.5))  # √d: not divided
     choices = product(scales, (True, False), (None, _HALVES, _PAIRS), (False, True))
     for (scale, factor), causal, planes, qk_norm in choices:
         if (planes is not None and size % 2) or (qk_norm and factor != 1.0):
             continue
-        rope, params = None, {**plain, "q": factor * plain["q"]}
+        rope, params = None, {**shown, "q": factor * shown["q"]}
         if planes is not None:
             rope, params = _ROTARY, params if planes == _HALVES else _by_halves(params, size)
         sizes = {**variances, "C_q": factor**2 * variances["C_q"]}
@@ -63,10 +70,36 @@ def read_attention(
             heads, size, width=len(out.value), causal=causal, scale=scale, rope=rope,
             qk_norm=qk_norm, groups=None if groups == heads else groups, **sizes, **rates,
         )  # fmt: skip
-        if alike(_applied(block, params, signal), made.values):
+        as_seen = replace(block, width=len(params["O"]))
+        if alike(_applied(as_seen, params, signal), read.values) and _holds(
+            graph, cuts[place], ends[read is made], signal, as_seen, params
+        ):
             factors = {sources["q"]: factor} if factor != 1.0 else {}
+            params = {**params, "O": plain["O"]}
             return Part(block, params, sources, factors=factors), made, last
     raise UnreadableError("attention with another mask, scale or position code than ours", names)
+
+
+def _holds(
+    graph: Graph, start: int, end: int, signal: LiveSignal, block: Attention,
+    params: dict[str, np.ndarray],
+) -> bool:  # fmt: skip
+    """Whether attention is that of a signal of other numbers too: equal tokens show no mask."""
+    value = graph.nodes[start].value
+    other = np.random.default_rng(0).normal(size=value.shape)
+    made, values = graph.replay(start, end, other), signal.canonical(other)
+    if made is None or values is None:
+        return True
+    after = replace(signal, values=_applied(block, params, replace(signal, values=values)))
+    wanted = signal.canonical(made)
+    return wanted is not None and alike(after.values, wanted)
+
+
+def _before_output(graph: Graph, mark: Node, last: int, signal: LiveSignal) -> LiveSignal | None:
+    """What the output matrix of written attention reads."""
+    return None if mark.op == "multihead" else signal.after(
+        graph.nodes[graph.nodes[last].inputs[0]].value
+    )  # fmt: skip
 
 
 def _span(graph: Graph, cuts: list[int], place: int) -> tuple[Node, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,9 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
     >>> [node.op for node in graph.nodes]
     ['input', 'linear', 'other', 'linear']
     """
+    if isinstance(x, Mapping | tuple | list):
+        allowed = "expected one array: a function of it may take it apart"
+        raise InvalidTypeError("data", type(x).__name__, allowed)
     with jax.enable_x64(True):
         program = as_program(model, x, params)
         leaves = [_double(leaf) for leaf in program.leaves]
@@ -60,8 +63,8 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
             number: int, op: str, names: Any, inputs: Any, value: Any, about: dict[str, Any]
         ) -> Any:
             del names
-            constants = about.pop("constants", ())
-            nodes.append(Node(number, op, inputs, constants, np.asarray(value), about))
+            constants, again = about.pop("constants", ()), about.pop("again", None)
+            nodes.append(Node(number, op, inputs, constants, np.asarray(value), about, again))
             return value
 
         output = evaluate(program, leaves, batch, visit)
@@ -69,7 +72,13 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
             allowed = "its output does not depend on the batch"
             raise InvalidValueError("model", type(model).__name__, allowed)
         arrays = dict(zip(program.names, (np.asarray(leaf) for leaf in leaves), strict=True))
-    return Graph(tuple(nodes), output), arrays
+
+    def again(values: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            one = lambda sample: program.function(leaves, sample)  # noqa: E731
+            return np.asarray((jax.vmap(one) if program.per_sample else one)(jnp.asarray(values)))
+
+    return Graph(tuple(nodes), output, again), arrays
 
 
 def measure_jax(
@@ -267,6 +276,22 @@ class _Machine:
             value = jnp.moveaxis(value, -1, int(self.per_sample))
         return self._data("other", (), (node.node,), value.reshape(shape), {"name": "reshape"})
 
+    def _as_function(
+        self, bind: Callable[..., Any], values: list[Any], is_data: list[bool], index: int
+    ) -> Callable[..., np.ndarray]:
+        """An operation as a function of the arrays that its inputs hold."""
+
+        def again(*arrays: np.ndarray) -> np.ndarray:
+            with jax.enable_x64(True):
+                new = iter(arrays)
+                filled = [jnp.asarray(next(new)) if data else v
+                          for v, data in zip(values, is_data, strict=True)]  # fmt: skip
+                axes = [0 if data else None for data in is_data]
+                made = jax.vmap(bind, in_axes=axes)(*filled) if self.per_sample else bind(*filled)
+                return np.asarray(made[index] if isinstance(made, list | tuple) else made)
+
+        return again
+
     def _apply(self, eqn: Any, arguments: list[_Known]) -> list[_Known]:
         is_data = [a.node is not None for a in arguments]
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
@@ -296,5 +321,6 @@ class _Machine:
         made = []
         for index, value in enumerate(listed):
             detail = dict(about) if len(listed) == 1 else {**about, "output": index}
+            detail["again"] = self._as_function(bind, values, is_data, index)
             made.append(self._data(op, names, inputs, value, detail))
         return made

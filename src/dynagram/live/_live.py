@@ -32,6 +32,7 @@ class Live:
     - `unused`, `shared`: parameters on which the output does not depend, and groups of names that
         are one parameter.
     - `measure`: the numbers of its layers, with its own parameters or with others.
+    - `frozen`: parameters that are not trained.
     """
 
     graph: Graph
@@ -42,6 +43,7 @@ class Live:
     unused: tuple[str, ...]
     shared: tuple[tuple[str, ...], ...]
     measure: Callable[[Arrays | None], list[LayerNumbers]]
+    frozen: tuple[str, ...] = ()
 
 
 def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
@@ -65,12 +67,14 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
         _check_finite({n: p.detach().cpu().double().numpy() for n, p in model.named_parameters()})
         graph, parameters = trace_torch(model, x)
         shared = shared_parameters(unwrapped(model))
+        learns = {name: p.requires_grad for name, p in unwrapped(model).named_parameters()}
+        frozen = tuple(name for name, does in learns.items() if not does)
         measure = lambda values: measure_torch(model, x, values)  # noqa: E731
     else:
         from dynagram.live._jax_trace import measure_jax, trace_jax
 
         graph, parameters = trace_jax(model, x, params)
-        shared = ()
+        shared = frozen = ()
         measure = lambda values: measure_jax(graph, model, x, params, values)  # noqa: E731
     _check_finite(parameters)
     used = graph.used()
@@ -80,7 +84,7 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
         recognised = recognise(graph)
     except UnreadableError as error:
         reason, unread = error.reason, error.parameters
-    return Live(graph, parameters, recognised, reason, unread, unused, shared, measure)
+    return Live(graph, parameters, recognised, reason, unread, unused, shared, measure, frozen)
 
 
 def is_torch(model: Any) -> bool:

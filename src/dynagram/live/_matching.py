@@ -58,6 +58,22 @@ def match_activation(before: np.ndarray, after: np.ndarray) -> Activation | None
     return _leaky(x, y)
 
 
+def is_activation(sigma: Activation, before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether an activation makes `after` of `before`, as far as a sample shows.
+
+    >>> z = np.linspace(-9, 9, 41)
+    >>> is_activation(activation("relu"), z, np.clip(z, 0, 6))
+    False
+    """
+    chosen = np.linspace(0, before.size - 1, _SAMPLE).astype(int)
+    x, y = before.ravel()[chosen], after.ravel()[chosen]
+    values = {one.name: made for one, made in zip(_known(), _values(x), strict=True)}
+    if sigma.name in values:
+        return alike(values[sigma.name], y)
+    leaky = sigma.homogeneity
+    return leaky is None or alike(np.where(x > 0, leaky.plus * x, -leaky.minus * x), y)
+
+
 @float64
 def _values(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """All known activations of `_SAMPLE` numbers."""

@@ -13,7 +13,8 @@ from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.live._walk import Matrix, Place, matrices_of, with_variances
 from dynagram.networks import MLP, Chain, load_config, load_network
 from dynagram.networks._files import is_config
-from dynagram.networks.blocks import Activate, Dense, Residual
+from dynagram.networks.blocks import Activate, Attention, Dense, Residual
+from dynagram.networks.blocks._composite import every_block
 from dynagram.theory.chain._scalings import count_layers
 
 _STD = 0.02
@@ -68,6 +69,15 @@ def recipe_of(expected: Any, positions: int) -> Recipe | None:
         return sizes[role][0] if role in sizes else None
 
     return variance
+
+
+def is_causal(expected: Any) -> bool:
+    """Whether all attention of what is declared is causal; recipes do not say."""
+    if isinstance(expected, str) and expected in RECIPES:
+        return False
+    blocks = every_block(as_chain(expected, Chain([Dense(1)], (2, 1))).blocks)
+    masks = [block.causal for block in blocks if isinstance(block, Attention)]
+    return bool(masks) and all(masks)
 
 
 def as_chain(expected: Any, like: Chain) -> Chain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -108,10 +108,28 @@ def recognise(graph: Graph) -> Recognised:
     wanted = behind * last.values.reshape(len(rows), -1)
     if not alike(_outputs(network, params, rows), wanted, 1e-6):
         raise UnreadableError("the blocks read do not give the outputs of the model")
+    _verify_on_others(graph, end, behind, network, params)
     factors = {name: f for part in parts for name, f in part.factors.items()}
     return Recognised(
         network, params, rows, _weights(parts), tuple(notes), factors, is_tied=bool(tied)
     )
+
+
+def _verify_on_others(graph: Graph, end: int, behind: float, network: Chain, params: Any) -> None:
+    """Call the model on another batch: what it does may depend on its numbers, or on the call."""
+    x = graph.nodes[0].value
+    value = behind * np.ravel(graph.nodes[end].value)
+    if graph.again is None or not alike(np.ravel(graph.nodes[graph.output].value), value):
+        return  # what stands behind the last matrix is left out
+    other = x[:, ::-1] if x.dtype.kind != "f" else -2.0 * x
+    try:
+        wanted = graph.again(other)
+    except Exception:  # it takes no other batch
+        return
+    batch = Graph((replace(graph.nodes[0], value=other), *graph.nodes[1:]), graph.output)
+    rows = _entering(batch).values.reshape(len(x), -1).astype(np.float64)
+    if not alike(np.ravel(_outputs(network, params, rows)), np.ravel(wanted), 1e-6):
+        raise UnreadableError("on another batch the blocks read are not the model")
 
 
 def _factor_behind(graph: Graph, end: int) -> float:

@@ -6,19 +6,21 @@ attention. A reading that does not give the recorded numbers is no reading: it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from dynagram.activations import Activation
 from dynagram.live._graph import Constant, Graph, Node
 from dynagram.live._layouts import LiveSignal, alike, proportion
-from dynagram.live._matching import match_activation, match_block
-from dynagram.networks.blocks import Conv, Dense, Embedding, Flatten, Gated, Residual
+from dynagram.live._matching import is_activation, match_activation, match_block
+from dynagram.networks.blocks import Activate, Conv, Dense, Embedding, Flatten, Gated, Residual
 from dynagram.networks.blocks._block import Block
 
 _MARKS = ("softmax", "attention", "multihead")
+_LARGE = 64.0  # times what the model computes: bounds such as that of ReLU6 show there
 
 
 class UnreadableError(Exception):
@@ -91,7 +93,7 @@ def _leap(
         if any(graph.nodes[i].op in (*_MARKS, "linear", "conv", "embedding") for i in inside):
             return None
         matched = match_block(signal, start.value, graph.nodes[cuts[number]].value)
-        if matched is not None:
+        if matched is not None and _is_kept(matched[0], graph, start.number, cuts[number]):
             return *matched, number
     return None
 
@@ -120,15 +122,17 @@ def _step(
     waiting = parts and isinstance(parts[-1].block, Dense | Embedding)
     if not inner and node.op == "add" and node.constants and waiting:
         return _add_constant(node, value, signal, parts)
-    layout = signal.layout_of(node.value)
-    if layout is not None and not _learns(graph, inner, node):
+    learns = _learns(graph, inner, node)
+    layout = None if learns else signal.layout_of(node.value)
+    if layout is not None and _is_linear_too(graph, before, after):
         return replace(signal, layout=layout)
-    factor = proportion(node.value, value)
-    if factor is not None and parts and not _learns(graph, inner, node):
+    factor = None if learns else proportion(node.value, value)
+    if factor is not None and parts and _is_linear_too(graph, before, after):
         parts[-1].scale *= factor
         return _after(signal, node)
-    matched = match_block(signal, value, node.value)
-    if matched is not None:
+    # A branch of zeros changes nothing either: what has weights is never an activation or a norm.
+    matched = None if learns else match_block(signal, value, node.value)
+    if matched is not None and _is_kept(matched[0], graph, before, after):
         parts.append(Part(matched[0], ()))
         return matched[1]
     if node.op == "add" and len(node.inputs) > 1:
@@ -144,6 +148,34 @@ def _step(
     names = [name for one in inside for name in one.parameters]
     kinds = dict.fromkeys(one.options.get("name") or one.op for one in inside)
     raise UnreadableError(f"{', '.join(list(kinds)[:4])} is none of our blocks", names)
+
+
+def _is_kept(block: Block, graph: Graph, before: int, after: int) -> bool:
+    """Whether a block that agrees on this batch does so for numbers that are much larger too."""
+    if isinstance(block, Activate):
+        larger = _of_larger(graph, before, after)
+        return all(is_activation(block.activation, z, made) for _, z, made in larger)
+    return block.kind not in ("average-pool", "select") or _is_linear_too(graph, before, after)
+
+
+def _is_linear_too(graph: Graph, before: int, after: int) -> bool:
+    """Whether c times the signal gives c times the next; a bound that this batch keeps does not."""
+    value = graph.nodes[after].value
+    return all(alike(made, c * value) for c, _, made in _of_larger(graph, before, after))
+
+
+def _of_larger(
+    graph: Graph, before: int, after: int
+) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+    """Factors, the signal times them, and what comes out of that; nothing where it is not known.
+
+    What is never negative, such as the values of ReLU, is not made so.
+    """
+    value = graph.nodes[before].value
+    for factor in (_LARGE, -_LARGE) if np.any(value < 0) else (_LARGE,):
+        made = graph.replay(before, after, factor * value)
+        if made is not None:
+            yield factor, factor * value, made
 
 
 def _learns(graph: Graph, inner: list[int], node: Node) -> bool:
@@ -376,7 +408,7 @@ def _read_gate(
             continue
         safe = np.abs(gate) > 1e-3 * np.abs(gate).max()
         sigma = match_activation(z[safe], node.value[safe] / gate[safe])
-        if sigma is None:
+        if sigma is None or not _is_gate(graph, before, node, (z, gate, safe), sigma):
             continue
         if not linear:
             parts.pop()
@@ -387,6 +419,24 @@ def _read_gate(
         )  # fmt: skip
         return Part(block, {"W": W.value, "gate": V.value}, {"W": _name(W), "gate": _name(V)})
     return None
+
+
+def _is_gate(
+    graph: Graph, before: int, node: Node, arrays: tuple[np.ndarray, ...], sigma: Activation
+) -> bool:
+    """Whether a gate's activation is that for numbers that are much larger too."""
+    z, gate, safe = arrays
+    start, larger = before, _LARGE * z
+    halves = np.split(graph.nodes[before].value, 2, axis=-1)
+    inside = graph.between(before, node.number)
+    at = next((i for i in inside if graph.nodes[i].value is z), None)
+    if at is not None:
+        start, value = at, larger
+    else:
+        first = np.array_equal(halves[0], z)
+        value = np.concatenate([larger, gate] if first else [gate, larger], axis=-1)
+    made = graph.replay(start, node.number, value)
+    return made is None or is_activation(sigma, larger[safe], made[safe] / gate[safe])
 
 
 def _square(values: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -38,9 +38,16 @@ def compare_structures(
         )
     if theirs and not ours and _residuals(network):
         causes.append(Cause("norm missing", "norm missing: the branches have no norms"))
+    elif ours == theirs and _has_last_norm(expected) and not _has_last_norm(network):
+        causes.append(Cause("norm missing", "norm missing: none stands behind the last branch"))
+    causes += _missing_parts(network, expected)
     if len(_residuals(network)) < len(_residuals(expected)):
         text = f"{len(_residuals(network))} residual sums, {len(_residuals(expected))} declared"
         causes.append(Cause("skip missing", f"skip missing: {text}"))
+    skips = [tuple(b.skip for b in _residuals(net)) for net in (network, expected)]
+    if len(skips[0]) == len(skips[1]) and not np.allclose(*skips, rtol=0.01):
+        text = f"the stream is multiplied by {skips[0][0]:.3g}, {skips[1][0]:.3g} is declared"
+        causes.append(Cause("other skip", f"other skip: at every sum {text}"))
     strengths = [tuple(b.strength for b in _residuals(net)) for net in (network, expected)]
     if len(strengths[0]) == len(strengths[1]) and strengths[0]:
         ratio = np.median(np.array(strengths[0]) / np.array(strengths[1]))
@@ -65,16 +72,57 @@ def compare_structures(
         text = f"logits of the queries of {next(iter(factors))}{more} are not divided by √d"
         return [*causes, Cause("other attention", f"other attention: {text}", tuple(factors))]
     for a, b in zip(*heads, strict=False):
-        if (a.causal, a.scale, a.heads, a.groups) != (b.causal, b.scale, b.heads, b.groups):
+        if _kind(a) != _kind(b):
             text = f"{_of_heads(a)} in the model, {_of_heads(b)} declared"
             causes.append(Cause("other attention", f"other attention: {text}"))
             break
     return causes
 
 
+def _missing_parts(network: Chain, expected: Chain) -> list[Cause]:
+    """Tables of positions and gates that only one of two networks has."""
+    causes = []
+    for name, counts in (
+        ("positions", [_count(net, lambda b: getattr(b, "has_positions", False))
+                       for net in (network, expected)]),
+        ("gates", [_count(net, lambda b: isinstance(b, Gated)) for net in (network, expected)]),
+    ):  # fmt: skip
+        if counts[0] != counts[1]:
+            word = "missing" if counts[0] < counts[1] else "not meant"
+            text = f"{counts[0]} in the model, {counts[1]} declared"
+            causes.append(Cause(f"{name} {word}", f"{name} {word}: {text}"))
+    return causes
+
+
+def _count(network: Chain, fits: Callable[[Any], bool]) -> int:
+    return sum(bool(fits(block)) for block in every_block(network.blocks))
+
+
+def _has_last_norm(network: Chain) -> bool:
+    """Whether a norm stands behind the last residual sum."""
+    places = [i for i, block in enumerate(network.blocks) if isinstance(block, Residual)]
+    behind = network.blocks[places[-1] + 1 :] if places else ()
+    return any(isinstance(block, RMSNorm) for block in behind)
+
+
+def find_lone_mask(network: Chain) -> list[Cause]:
+    """Attention that reads later positions where most of it does not."""
+    masks = [b.causal for b in every_block(network.blocks) if isinstance(b, Attention)]
+    open_ones = [place + 1 for place, causal in enumerate(masks) if not causal]
+    if not open_ones or 2 * len(open_ones) >= len(masks):
+        return []
+    text = f"attention {', '.join(map(str, open_ones))} of {len(masks)} reads later positions, the "
+    return [Cause("causal mask missing", f"causal mask missing: {text}others do not")]
+
+
+def _kind(block: Attention) -> tuple[bool, str, int, int]:
+    return block.causal, block.scale, block.heads, block.key_heads
+
+
 def _of_heads(block: Attention) -> str:
     mask = "causal" if block.causal else "not causal"
-    return f"{block.heads} heads, {mask}, logits times {block.scale}"
+    shared = "" if block.key_heads == block.heads else f" with {block.key_heads} of keys and values"
+    return f"{block.heads} heads{shared}, {mask}, logits times {block.scale}"
 
 
 def _residuals(network: Chain) -> list[Residual]:
@@ -109,8 +157,11 @@ def _do_the_same(ours: dict[str, Activation], theirs: dict[str, Activation]) -> 
     )
 
 
-def find_copies(weights: Sequence[Weight]) -> list[Cause]:
-    """Weights that hold the same numbers, or one number in all entries."""
+def find_copies(weights: Sequence[Weight], frozen: Collection[str] = ()) -> list[Cause]:
+    """Weights that hold the same numbers, or one number in all entries.
+
+    Of two that are the same one may be frozen: targets begin as what they will follow.
+    """
     causes = []
     matrices = [w for w in weights if w.values.ndim > 1 and w.values.size > 8 and np.any(w.values)]
     for weight in matrices:
@@ -121,6 +172,7 @@ def find_copies(weights: Sequence[Weight]) -> list[Cause]:
             )
     for a, b in combinations(matrices, 2):
         same_shape = a.values.shape == b.values.shape and a.name != b.name
+        same_shape = same_shape and (a.name in frozen) == (b.name in frozen)
         if (
             same_shape
             and a.values.flat[0] == b.values.flat[0]

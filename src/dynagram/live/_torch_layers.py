@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +106,21 @@ def undisturbed(module: nn.Module) -> Iterator[None]:
                 buffer.copy_(values)
 
 
+def arguments_of(module: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A batch as the arguments of a module: a tuple is several, a mapping those of its names.
+
+    >>> arguments_of(nn.Linear(2, 2), {"input": 1}), arguments_of(nn.Linear(2, 2), {"rows": 1})
+    (((), {'input': 1}), (({'rows': 1},), {}))
+    """
+    if not isinstance(x, Mapping):
+        return (x if isinstance(x, tuple) else (x,)), {}
+    try:
+        inspect.signature(module.forward).bind(**x)
+    except (TypeError, ValueError):  # it takes the mapping itself
+        return (x,), {}
+    return (), dict(x)
+
+
 def first_tensor(output: Any) -> torch.Tensor:
     """The first floating-point tensor of what a module returns: tuples, mappings, HF outputs."""
     if isinstance(output, torch.Tensor) and output.is_floating_point():
@@ -152,8 +168,8 @@ def torch_layers(module: nn.Module, x: Any) -> TorchLayers:
         for parameter in frozen:
             parameter.requires_grad_(True)
         with undisturbed(module), torch.enable_grad():
-            arguments = x if isinstance(x, tuple) else (x,)
-            output = first_tensor(module(*arguments))
+            arguments, options = arguments_of(module, x)
+            output = first_tensor(module(*arguments, **options))
             slopes: tuple[Any, ...] = tuple([None] * len(learning))
             if output.requires_grad:
                 slopes = torch.autograd.grad(
@@ -178,34 +194,32 @@ def torch_layers(module: nn.Module, x: Any) -> TorchLayers:
     return TorchLayers(listed, unused, shared_parameters(module))
 
 
-def matrices_without_effect(module: nn.Module, x: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Weights of dense layers and convolutions on which nothing depends that the module returns.
+def matrices_without_gradient(module: nn.Module, x: Any) -> tuple[str, ...]:
+    """Weights of dense layers and convolutions that no gradient reaches of what a module returns.
 
-    It is asked in training mode, as some layers are used in it only; `names` are those to ask for.
+    It is asked in training mode, as some layers are used in it only; frozen ones are left out.
 
     >>> model = nn.Linear(3, 2)
     >>> model.other = nn.Linear(2, 2)
-    >>> matrices_without_effect(model, torch.ones(2, 3), ["other.weight", "other.bias"])
+    >>> matrices_without_gradient(model, torch.ones(2, 3))
     ('other.weight',)
     """
     module = unwrapped(module)
     owners = dict(module.named_modules())
-    asked = {name: p for name, p in module.named_parameters() if name in names and p.ndim > 1
+    asked = {name: p for name, p in module.named_parameters() if p.requires_grad and p.ndim > 1
              and kind_of(owners[name.rpartition(".")[0]]) in ("linear", "conv")}  # fmt: skip
     if not asked:
         return ()
     values = {name: p.detach().clone().requires_grad_(True) for name, p in asked.items()}
-    arguments = x if isinstance(x, tuple) else (x,)
-    like = next(iter(module.parameters()))
-    arguments = tuple(as_tensor(part, like) for part in arguments)
+    arguments, options = arguments_of(module, as_tensor(x, next(iter(module.parameters()))))
     try:
         with undisturbed(module), torch.enable_grad():
             module.train()
-            outputs = every_tensor(torch.func.functional_call(module, values, arguments))
+            outputs = every_tensor(torch.func.functional_call(module, values, arguments, options))
             total = sum(output.double().sum() for output in outputs if output.requires_grad)
-            slopes: Any = [None] * len(asked)
-            if isinstance(total, torch.Tensor):
-                slopes = torch.autograd.grad(total, list(values.values()), allow_unused=True)
+            if not isinstance(total, torch.Tensor):
+                return ()
+            slopes = torch.autograd.grad(total, list(values.values()), allow_unused=True)
     except Exception:  # a module that cannot be trained on this batch says nothing
         return ()
     return tuple(name for name, slope in zip(asked, slopes, strict=True) if slope is None)
@@ -222,7 +236,11 @@ def every_tensor(output: Any) -> list[torch.Tensor]:
 
 
 def as_tensor(value: Any, like: torch.Tensor) -> Any:
-    """An array or tensor on the device and in the precision of another; all else as it is."""
+    """Arrays and tensors on the device and in the precision of another; all else as it is."""
+    if isinstance(value, tuple):
+        return tuple(as_tensor(part, like) for part in value)
+    if isinstance(value, Mapping):
+        return {name: as_tensor(part, like) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(np.ascontiguousarray(value))
     if not isinstance(value, torch.Tensor):

@@ -12,6 +12,7 @@ from torch import nn
 from dynagram.live._layers import LayerNumbers, layer_numbers
 from dynagram.live._torch_layers import (
     TorchLayer,
+    arguments_of,
     as_tensor,
     first_tensor,
     torch_layers,
@@ -38,10 +39,9 @@ def measure_torch(
     ['0', '2']
     """
     module = unwrapped(module)
-    arguments = x if isinstance(x, tuple) else (x,)
-    like = next(iter(module.parameters()))
-    arguments = tuple(as_tensor(part, like) for part in arguments)
-    layers = torch_layers(module, arguments).layers
+    x = as_tensor(x, next(iter(module.parameters())))
+    arguments, options = arguments_of(module, x)
+    layers = torch_layers(module, x).layers
     seen: dict[str, torch.Tensor] = {}
 
     def keep(name: str) -> Any:
@@ -60,7 +60,7 @@ def measure_torch(
     values = {name: p.clone().requires_grad_(p.is_floating_point()) for name, p in values.items()}
     try:
         with undisturbed(module), torch.enable_grad():
-            output = first_tensor(torch.func.functional_call(module, values, arguments))
+            output = first_tensor(torch.func.functional_call(module, values, arguments, options))
             f = output.reshape(-1, output.shape[-1])[:, 0].mean()
             signals = [seen[layer.name] for layer in layers]
             slopes = torch.autograd.grad(f, [*signals, *values.values()], allow_unused=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from dynagram.errors import InvalidValueError, MissingExtraError
+from dynagram.errors import DynagramError, InvalidValueError, MissingExtraError
 from dynagram.live._graph import Constant, Graph, Node
 
 try:
@@ -19,7 +20,7 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
 
-from dynagram.live._torch_layers import first_tensor, undisturbed, unwrapped
+from dynagram.live._torch_layers import arguments_of, first_tensor, undisturbed, unwrapped
 
 _ADDS = ("add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__")
 _MULTIPLIES = ("mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply")
@@ -40,26 +41,57 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
     (['input', 'linear', 'other'], ('0.weight', '0.bias'))
     """
     copied = _double_copy(unwrapped(module))
-    arguments = tuple(_double(part) for part in (x if isinstance(x, tuple) else (x,)))
+    arguments, options = arguments_of(copied, _double(x))
     parameters = dict(copied.named_parameters())
     recorder = _Recorder(parameters, dict(copied.named_buffers()))
-    source = next((part for part in arguments if isinstance(part, torch.Tensor)), None)
-    if source is None:
-        raise InvalidValueError("data", type(x).__name__, "expected a tensor or a tuple with one")
-    recorder.enter(source)
-    usual = torch.get_default_dtype()
+    tensors = _tensors((arguments, options))
+    if not tensors:
+        raise InvalidValueError("data", type(x).__name__, "expected a tensor, or several")
+    recorder.enter(tensors[0])
     try:
-        torch.set_default_dtype(torch.float64)  # of what the model makes on its way
-        with undisturbed(copied), torch.no_grad(), recorder:
-            output = copied(*arguments)
-    finally:
-        torch.set_default_dtype(usual)
+        with _doubles(), undisturbed(copied), torch.no_grad(), recorder:
+            output = copied(*arguments, **options)
+    except DynagramError:
+        raise
+    except Exception as error:  # the model's own complaint about the batch, in one line
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidValueError("model", "call on the batch", f"fails: {reason}") from error
     number = recorder.number_of(first_tensor(output))
     if number is None:
         allowed = "its output does not depend on the batch by operations that can be traced"
         raise InvalidValueError("model", type(module).__name__, allowed)
     values = {name: parameter.detach().numpy() for name, parameter in parameters.items()}
-    return Graph(tuple(recorder.nodes), number), values
+
+    def again(batch: np.ndarray) -> np.ndarray:
+        new = torch.from_numpy(np.array(batch))
+        places = iter([new, *tensors[1:]])
+        with _doubles(), undisturbed(copied), torch.no_grad():
+            output = copied(*_refilled(arguments, places), **_refilled(options, places))
+            return _numbers(first_tensor(output))
+
+    return Graph(tuple(recorder.nodes), number, again), values
+
+
+@contextmanager
+def _doubles() -> Iterator[None]:
+    """Within it what a model makes on its way is float64."""
+    usual = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def _refilled(part: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """The same arguments with other tensors, in order."""
+    if isinstance(part, torch.Tensor):
+        return next(tensors)
+    if isinstance(part, tuple | list):
+        return type(part)(_refilled(one, tensors) for one in part)
+    if isinstance(part, Mapping):
+        return {name: _refilled(one, tensors) for name, one in part.items()}
+    return part
 
 
 def _double_copy(module: nn.Module) -> nn.Module:
@@ -70,11 +102,26 @@ def _double_copy(module: nn.Module) -> nn.Module:
         raise InvalidValueError("model", type(module).__name__, allowed) from error
     for part in copied.modules():  # hooks of others are not run twice
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
-            getattr(part, name).clear()
-    return copied.to(device="cpu").double()  # complex numbers stay what they are
+            hooks = getattr(part, name)
+            for key in [key for key, hook in hooks.items() if not _makes_weights(hook)]:
+                del hooks[key]
+        for name, value in vars(part).items():  # tensors that are no buffers stay behind
+            if isinstance(value, torch.Tensor):
+                vars(part)[name] = _double(value)
+    # As functions: a module may have a part that it calls "to". Complex numbers stay what they are.
+    return nn.Module.double(nn.Module.cpu(copied))
+
+
+def _makes_weights(hook: Any) -> bool:
+    """Whether a hook is that of torch's own weight or spectral norm, without which W is stale."""
+    return type(hook).__module__.startswith("torch.nn.utils.")
 
 
 def _double(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_double(part) for part in value)
+    if isinstance(value, Mapping):
+        return {name: _double(part) for name, part in value.items()}
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor):
@@ -108,8 +155,10 @@ class _Recorder(TorchFunctionMode):
         args = tuple(_raised(value) for value in args)
         read = [self._known.get(id(t)) for t in _tensors((args, options))]
         # Norms and softmaxes that a model casts to float32 are computed in float64 like the rest.
-        cast = getattr(func, "__name__", "") in _CASTS and args[0].is_floating_point()
-        result = args[0].double() if cast else func(*args, **options)
+        name = getattr(func, "__name__", "")
+        cast = name in _CASTS and (name != "type_as" or args[1].is_floating_point())
+        computed = _as_double if cast else func
+        result = computed(*args, **options)
         outputs = _tensors(result)
         if not outputs or getattr(func, "__name__", "") == "__set__":
             return result
@@ -120,6 +169,7 @@ class _Recorder(TorchFunctionMode):
                 self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
             return result
         tensors = _tensors((args, options))
+        is_data = [isinstance(known, int) for known in read]
         constants = tuple(
             known if isinstance(known, Constant) else Constant(_numbers(tensor))
             for tensor, known in zip(tensors, read, strict=True)
@@ -128,17 +178,42 @@ class _Recorder(TorchFunctionMode):
         op, about = _classify(func, args, options, self._known)
         for index, tensor in enumerate(outputs):
             detail = about if len(outputs) == 1 else {**about, "output": index}
-            self._record(op, inputs, constants, tensor, detail)
+            again = _as_function(computed, args, options, is_data, index)
+            self._record(op, inputs, constants, tensor, detail, again)
         return result
 
-    def _record(self, op: str, inputs: Any, constants: Any, tensor: Any, about: Any) -> None:
+    def _record(
+        self, op: str, inputs: Any, constants: Any, tensor: Any, about: Any, again: Any = None
+    ) -> None:
         number = len(self.nodes)
-        self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about))
+        self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about, again))
         self._remember(tensor, number)
 
     def _remember(self, tensor: Any, what: int | Constant) -> None:
         self._alive.append(tensor)
         self._known[id(tensor)] = what
+
+
+def _as_double(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return tensor.double()
+
+
+def _as_function(
+    func: Callable[..., Any], args: Any, options: Any, is_data: list[bool], index: int
+) -> Callable[..., np.ndarray]:
+    """An operation as a function of the arrays that its inputs hold."""
+
+    def again(*arrays: np.ndarray) -> np.ndarray:
+        new = iter(arrays)
+        tensors = iter(
+            torch.from_numpy(np.array(next(new))) if data else tensor
+            for tensor, data in zip(_tensors((args, options)), is_data, strict=True)
+        )
+        filled = _refilled(args, tensors), _refilled(options, tensors)
+        with _doubles(), torch.random.fork_rng(devices=[]), torch.no_grad():
+            return _numbers(_tensors(func(*filled[0], **filled[1]))[index])
+
+    return again
 
 
 def _raised(value: Any) -> Any:

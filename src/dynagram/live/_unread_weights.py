@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ def read_sizes(
     last = weights[-1].block if weights else 0
     matrices = [
         Matrix((w.block, w.letter), _role(w, w.block in ends, w.block == last), _square(w),
-               w.fan_in, w.fan_out, w.block in ends)
+               w.fan_in, w.fan_out, w.block in ends, taps=int(np.prod(w.values.shape[2:])))
         for w in weights
     ]  # fmt: skip
     errors = [error_of_square(w.values) for w in weights]
@@ -99,13 +98,8 @@ def _square(weight: Weight) -> float:
 
 def branch_ends(graph: Graph) -> set[int]:
     """Products whose values go straight into a sum with another signal: ends of branches."""
-    inside = graph.between(0, graph.output)
-    readers: dict[int, list[Any]] = {}
-    for number in inside:
-        for source in graph.nodes[number].inputs:
-            readers.setdefault(source, []).append(graph.nodes[number])
-    ends = set()
-    for number in inside:
+    readers, ends = graph.readers(), set()
+    for number in graph.between(0, graph.output):
         node = graph.nodes[number]
         if node.op not in ("linear", "conv", "multihead"):
             continue

@@ -25,6 +25,7 @@ class Matrix:
     - `fan_in`, `fan_out`: of a matrix; for biases and tables 1 and the width.
     - `is_branch_end`: whether it is the last matrix of a residual branch.
     - `activation`: the name of σ whose values it reads, "" for none.
+    - `taps`: positions that a convolution reads, each of which counts in its fans.
     """
 
     place: Place
@@ -34,6 +35,7 @@ class Matrix:
     fan_out: int
     is_branch_end: bool = False
     activation: str = ""
+    taps: int = 1
 
     @property
     def key(self) -> str:
@@ -72,9 +74,10 @@ def _of_row(
             for key, (variance, fan_in, fan_out) in _variances(block, shape).items():
                 last = bool(branch) and number == weighted[-1] and key in ("W", "O", "b")
                 order = f" {weighted.index(number) + 1}" if branch else ""
+                taps = block.taps(shape).shape[0] if block.kind == "conv" and key == "W" else 1
                 yield Matrix(
                     (*place, number, key), f"{where}{order} {key}", variance, fan_in, fan_out,
-                    last, sigma,
+                    last, sigma, taps,
                 )  # fmt: skip
         sigma = block.activation.name if isinstance(block, Activate | Gated) else ""
         shape = block.out_shape(shape)
