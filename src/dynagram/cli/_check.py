@@ -75,6 +75,11 @@ def check(
             optimizer=None if optimizer is None else _factory(optimizer, "--optimizer"),
         )  # fmt: skip
     else:
+        others = {"--data": data, "--scheme": scheme, "--sizes": sizes, "--optimizer": optimizer}
+        for name, value in others.items():
+            if value is not None:
+                allowed = "only with package.module:function, not with the config.json of a model"
+                raise InvalidValueError(name, str(value), allowed)
         result = _of_config(model, tokens, expected, seed)
     if as_json:
         print_json(result.to_dict())

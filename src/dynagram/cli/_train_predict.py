@@ -60,6 +60,9 @@ def train_predict(
         from dynagram.report._export import check_plot_path
 
         check_plot_path(plot)
+    if run is not None and members is None:
+        allowed = "keeps trained networks: say how many with --simulate"
+        raise InvalidValueError("--run", str(run), allowed)
     problem = read_config(config, network=network)
     if members is not None:
         _check_members(problem, members)
