@@ -68,7 +68,7 @@ class OneLineErrors(TyperGroup):
         except MemoryError:
             _fail("out of memory: ask for less")
         except RuntimeError as error:  # JAX has no other word for what the machine lacks
-            if "RESOURCE_EXHAUSTED" in str(error):
+            if any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory")):
                 _fail("out of memory: ask for less")
             if "initialize backend" not in str(error):
                 raise

@@ -144,6 +144,7 @@ def _random_inputs(model: Any, seed: int) -> Any:
 
 def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check:
     from dynagram.live import check as check_model
+    from dynagram.live._stages import require_room
     from dynagram.networks import load_architecture
     from dynagram.networks._architectures import ARCHITECTURES
     from dynagram.theory.chain._examination import typical_inputs
@@ -152,6 +153,7 @@ def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check
         allowed = "no such file: expected package.module:function or the config.json of a model"
         raise InvalidValueError("model", path, allowed)
     network = load_architecture(path, positions=tokens)
+    require_room(network, 1)
     declared: Any = network if expected is None else expected
     return check_model(network.init(seed), typical_inputs(network), expected=declared, seed=seed)
 

@@ -10,6 +10,7 @@ import typer
 
 from dynagram.cli._options import Json, NetworkTable, Trust
 from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell, working
+from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.config import Config

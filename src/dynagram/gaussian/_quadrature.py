@@ -27,7 +27,7 @@ UNDERFLOW = 1e-120  # averages below this come from SMALLEST_VARIANCE and mean z
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
-_MOST_NODES = 2.0**25  # a quarter of a gibibyte an array, and a second or two a function
+_MOST_NODES = 2.0**22  # 32 MB an array and a tenth of a second a function
 _FINEST_UNIFORM = 2.0**-3  # below this length panels are cheaper than a uniform step
 _FINEST_STEP = 2.0**-8  # of the spectrum of a function: a tenth of the finest uniform step
 

@@ -44,7 +44,7 @@ class StageNumbers:
 
 def measure_stages(network: Chain, params: Any, rows: np.ndarray) -> StageNumbers:
     """The numbers of a network with its weights, in their precision; one pass forth and back."""
-    _require_room(network, len(rows))
+    require_room(network, len(rows))
     return _as_numbers(network, _measured(params, _bare(network), rows))
 
 
@@ -56,7 +56,7 @@ def draw_stages(
     uniform: Collection[tuple[Any, ...]] = (),
 ) -> StageNumbers:
     """The numbers of `draws` networks with other weights, at places in `uniform` uniform ones."""
-    _require_room(network, len(rows))
+    require_room(network, len(rows))
     keys = jax.random.split(jax.random.key(seed), draws)
     # Compiled once for all networks of these blocks, whatever their variances are.
     sizes = {
@@ -67,8 +67,14 @@ def draw_stages(
     return _as_numbers(network, made)
 
 
-def _require_room(network: Chain, samples: int) -> None:
-    """Refuse inputs and positions whose signals, and what attention looks at, would not fit."""
+def require_room(network: Chain, samples: int) -> None:
+    """Refuse inputs and positions whose signals, and what attention looks at, would not fit.
+
+    **Arguments:**
+
+    - `network`: a `Chain`.
+    - `samples`: the number of inputs.
+    """
     needed = 4.0 * _COPIES * samples * _signal_size(network.blocks, network.in_shape)
     words = f"{samples} × {network.in_shape.positions}"
     require_memory("samples × positions", words, needed, "take fewer")

@@ -166,7 +166,10 @@ def _llama(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool
         config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     )  # fmt: skip
     std, hidden = config.get("initializer_range", 0.02), config["intermediate_size"]
-    norm, size = RMSNorm(config.get("rms_norm_eps", 1e-6)), config.get("head_dim") or _head_size(n, heads)
+    norm, size = (
+        RMSNorm(config.get("rms_norm_eps", 1e-6)),
+        config.get("head_dim") or _head_size(n, heads),
+    )
     shrink = 1.0 / (2 * layers) if scaled else 1.0
     blocks: list[Block] = [Embedding(config["vocab_size"], n, C_token=std**2)]
     attention = Attention(
@@ -194,7 +197,12 @@ def _vit(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool |
     shrink = 1.0 / (2 * layers) if scaled else 1.0
     blocks: list[Block] = [Dense(n, C_W=std**2 * patch)]
     attention = Attention(
-        heads, _head_size(n, heads), C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n, C_O=std**2 * n * shrink
+        heads,
+        _head_size(n, heads),
+        C_q=std**2 * n,
+        C_k=std**2 * n,
+        C_v=std**2 * n,
+        C_O=std**2 * n * shrink,
     )
     act = Activate(_activation(config, "hidden_act", "gelu"))
     for _ in range(layers):
