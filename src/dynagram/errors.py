@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # What a message shows of a value at most: whole lists of widths are no help.
@@ -17,7 +18,7 @@ def _shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` in which no terminal finds a command: control and format characters as escapes.
+    r"""`text` in which no terminal finds a command: control and format characters as escapes.
 
     Names in a message may come from a file, and an escape sequence in one could clear the screen
     or retitle the window.
@@ -36,7 +37,7 @@ class DynagramError(Exception):
     """Base of every error raised on purpose by dynagram."""
 
     def __init__(self, message: str = ""):
-        super().__init__(printable(message))
+        super().__init__(printable(re.sub(r"\s*\n\s*", " ", message.strip())))
 
 
 class InvalidValueError(DynagramError, ValueError):
