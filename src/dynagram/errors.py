@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+
 # What a message shows of a value at most: whole lists of widths are no help.
 _LONGEST = 300
 
@@ -14,8 +17,27 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
+def printable(text: str) -> str:
+    r"""`text` in which no terminal finds a command: control and format characters as escapes.
+
+    Names in a message may come from a file, and an escape sequence in one could clear the screen
+    or retitle the window.
+
+    >>> printable("weights of \x1b[2Jé")
+    'weights of \\x1b[2Jé'
+    """
+    return "".join(repr(c)[1:-1] if _is_command(c) else c for c in text)
+
+
+def _is_command(character: str) -> bool:
+    return character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cf", "Cs")
+
+
 class DynagramError(Exception):
     """Base of every error raised on purpose by dynagram."""
+
+    def __init__(self, message: str = ""):
+        super().__init__(printable(re.sub(r"\s*\n\s*", " ", message.strip())))
 
 
 class InvalidValueError(DynagramError, ValueError):

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -145,15 +145,16 @@ def run(words):
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 SIZE = int(os.environ.get("DYNAGRAM_FUZZ", "25"))  # per cent of 2 000 command lines
+SEED = int(os.environ.get("DYNAGRAM_FUZZ_SEED", "0"))  # of the draws: another one, other cases
 
 
 def fuzz(examples):
     codes = []
 
+    @seed(SEED)
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=True,
         suppress_health_check=CHECKS,
         database=None,
     )

@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from dynagram import MLP, Data, GradientDescent, Training, train
@@ -191,6 +191,7 @@ SUFFIX = {"results": "npz"}
 CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 SIZE = int(os.environ.get("DYNAGRAM_FUZZ", "25"))  # per cent of 10 400 files, 500 folders
+SEED = int(os.environ.get("DYNAGRAM_FUZZ_SEED", "0"))  # of the draws: another one, other cases
 
 
 def fuzz(kind, examples, tmp_path, tmp_path_factory):
@@ -199,10 +200,10 @@ def fuzz(kind, examples, tmp_path, tmp_path_factory):
     np.save(tmp_path / "y.npy", np.ones((2, 1)))
     path = tmp_path / f"file.{SUFFIX.get(kind, kind)}"
 
+    @seed(SEED)
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=True,
         suppress_health_check=CHECKS,
         database=None,
     )
@@ -239,10 +240,10 @@ def fuzz_runs(examples, tmp_path):
         if p.is_file()
     ]
 
+    @seed(SEED)
     @settings(
         max_examples=examples,
         deadline=None,
-        derandomize=True,
         suppress_health_check=CHECKS,
         database=None,
     )

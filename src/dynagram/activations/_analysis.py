@@ -47,6 +47,8 @@ def analyse(
     **Returns:** an `Activation`.
     """
     _require_scalar_function(function, name)
+    _require_derivatives(function, name)
+    _require_one_function(function, name)
     bare = Activation(name, function)
     _require_finite_on_bulk(bare)
     growth = _growth(bare)  # before the search for kinks, which an overflow would slow down
@@ -77,16 +79,53 @@ def _require_scalar_function(function: Callable[..., Any], name: str) -> None:
     argument = jax.ShapeDtypeStruct((), jnp.float64)
     try:
         result = jax.eval_shape(function, argument)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InvalidTypeError(
-            "activation", name, f"not traceable by JAX as scalar -> scalar ({reason})"
-        ) from error
+    except (Exception, SystemExit) as error:  # a user's function may do anything
+        allowed = f"not traceable by JAX as scalar -> scalar ({_first_line(error)})"
+        raise InvalidTypeError("activation", name, allowed) from error
     if not isinstance(result, jax.ShapeDtypeStruct) or result.shape != ():
         got = getattr(result, "shape", type(result).__name__)
         raise InvalidTypeError("activation", name, f"must map a scalar to a scalar, returned {got}")
     if not jnp.issubdtype(result.dtype, jnp.floating):
         raise InvalidTypeError("activation", name, f"must return a real float, got {result.dtype}")
+
+
+@float64
+def _require_derivatives(function: Callable[..., Any], name: str) -> None:
+    """Refuse what JAX cannot differentiate forwards, as callbacks and `custom_vjp`."""
+
+    def slope(z: jax.Array) -> jax.Array:
+        return jax.jvp(function, (z,), (jnp.ones_like(z),))[1]
+
+    try:
+        jax.jit(slope).lower(jax.ShapeDtypeStruct((), jnp.float64))
+    except (Exception, SystemExit) as error:
+        allowed = f"JAX has no derivatives of it ({_first_line(error)})"
+        raise InvalidTypeError("activation", name, allowed) from error
+
+
+@float64
+def _require_one_function(function: Callable[..., Any], name: str) -> None:
+    """Refuse what gives other values when it is traced again, or where other values stand beside.
+
+    Random numbers of NumPy and counters in the first case, means over a layer in the second.
+    """
+    z = np.linspace(-_BULK, _BULK, 41)
+    first, second = (np.asarray(jax.vmap(lambda v: function(v))(z)) for _ in range(2))
+    if not np.array_equal(first, second, equal_nan=True):
+        allowed = "gives other values when called again: it must depend on nothing but z"
+        raise InvalidValueError("activation", name, allowed)
+    try:
+        together = np.asarray(function(jnp.asarray(z)))
+    except (Exception, SystemExit):  # of numbers alone: all that is asked for
+        return
+    size = np.abs(first) + np.abs(np.where(np.isfinite(first), first, 0.0)).max()
+    if together.shape == first.shape and np.any(np.abs(together - first) > 1e-9 * size):
+        allowed = "is no function of one number: of several it gives other values than of each"
+        raise InvalidValueError("activation", name, allowed)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _require_finite_on_bulk(sigma: Activation) -> None:

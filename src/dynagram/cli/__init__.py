@@ -7,10 +7,13 @@ stderr and exit code 2; a failure that is ours keeps its traceback.
 from __future__ import annotations
 
 import _thread
+import contextlib
+import io
 import os
 import sys
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -36,7 +39,9 @@ from dynagram.cli._studio import studio
 from dynagram.cli._train import train
 from dynagram.cli._train_predict import train_predict
 from dynagram.cli._watch import watch
-from dynagram.errors import DynagramError
+from dynagram.errors import DynagramError, printable
+
+_UNREAD = 141  # as a program that SIGPIPE ends; 1 would say that a check failed
 
 # Newer typer carries its own copy of click: this finds the base class in either.
 _ClickException: type[Exception] = next(
@@ -51,13 +56,23 @@ class OneLineErrors(TyperGroup):
         options["standalone_mode"] = False
         words = sys.argv[1:] if args is None else list(args)
         try:
-            code = super().main(words or ["--help"], *rest, **options)
+            with _warnings_at_the_end():
+                code = super().main(words or ["--help"], *rest, **options)
         except DynagramError as error:
             _fail(str(error))
+        except BrokenPipeError:  # whoever read the output has gone, as `head` does
+            _drop_output()
+            sys.exit(_UNREAD)
         except OSError as error:  # a place that cannot be read or written, which ours are not
             _fail(f"{error.filename or 'system'}: {error.strerror or error}")
         except MemoryError:
             _fail("out of memory: ask for less")
+        except RuntimeError as error:  # JAX has no other word for what the machine lacks
+            if any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory")):
+                _fail("out of memory: ask for less")
+            if "initialize backend" not in str(error):
+                raise
+            _fail(f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error}")
         except typer.Abort:
             sys.exit(130)
         except _ClickException as error:
@@ -68,8 +83,25 @@ class OneLineErrors(TyperGroup):
             sys.exit(code if isinstance(code, int) else 0)
 
 
+@contextlib.contextmanager
+def _warnings_at_the_end() -> Iterator[None]:
+    """Warnings of a command that answers, each once and in one line; an error needs none beside."""
+    told: dict[str, None] = {}
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: told.setdefault(" ".join(str(message).split()))
+        yield
+    for message in told:
+        print("warning:", printable(message), file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Let Python close a pipe that nobody reads without a word about it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str) -> None:
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    print("error:", printable(" ".join(message.split())), file=sys.stderr)
     sys.exit(2)
 
 
@@ -131,6 +163,14 @@ def _keep_compiled_code() -> None:
     Each command is a new process and spends most of its time on compiling the same few functions.
     """
     if folder := os.environ.get("DYNAGRAM_CACHE"):
+        folder = os.path.abspath(folder)  # an address of a cloud is none of ours to open
+        try:
+            os.makedirs(folder, exist_ok=True)
+            writable = os.access(folder, os.W_OK | os.X_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            _fail(f"DYNAGRAM_CACHE = {folder!r}: expected a folder that can be written")
         import jax
 
         jax.config.update("jax_compilation_cache_dir", folder)
@@ -152,8 +192,16 @@ def deliver_lost_interrupts() -> None:
     sys.unraisablehook = hook
 
 
+def _write_in_any_encoding() -> None:
+    """What the encoding of a terminal or pipe cannot write becomes a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace" if stream is sys.stdout else "backslashreplace")
+
+
 def main() -> None:
     """The console script."""
+    _write_in_any_encoding()
     _keep_compiled_code()
     deliver_lost_interrupts()
     app(prog_name="dynagram")

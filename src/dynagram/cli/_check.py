@@ -75,6 +75,11 @@ def check(
             optimizer=None if optimizer is None else _factory(optimizer, "--optimizer"),
         )  # fmt: skip
     else:
+        others = {"--data": data, "--scheme": scheme, "--sizes": sizes, "--optimizer": optimizer}
+        for name, value in others.items():
+            if value is not None:
+                allowed = "only with package.module:function, not with the config.json of a model"
+                raise InvalidValueError(name, str(value), allowed)
         result = _of_config(model, tokens, expected, seed)
     if as_json:
         print_json(result.to_dict())
@@ -139,6 +144,7 @@ def _random_inputs(model: Any, seed: int) -> Any:
 
 def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check:
     from dynagram.live import check as check_model
+    from dynagram.live._stages import require_room
     from dynagram.networks import load_architecture
     from dynagram.networks._architectures import ARCHITECTURES
     from dynagram.theory.chain._examination import typical_inputs
@@ -147,6 +153,7 @@ def _of_config(path: str, tokens: int, expected: str | None, seed: int) -> Check
         allowed = "no such file: expected package.module:function or the config.json of a model"
         raise InvalidValueError("model", path, allowed)
     network = load_architecture(path, positions=tokens)
+    require_room(network, 1)
     declared: Any = network if expected is None else expected
     return check_model(network.init(seed), typical_inputs(network), expected=declared, seed=seed)
 

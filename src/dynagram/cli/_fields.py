@@ -78,7 +78,9 @@ def fields(
 def _labels(problem: Data) -> np.ndarray:
     """The class of every sample."""
     if problem.classes is not None:
-        return problem.classes[np.argmax(problem.y, axis=1)]
+        is_single = problem.outputs == 1  # one output stands for two classes
+        column = problem.y[:, 0].astype(int) if is_single else np.argmax(problem.y, axis=1)
+        return problem.classes[column]
     values = np.unique(problem.y)
     if problem.y.shape[1] == 1 and len(values) <= _MOST_CLASSES:
         return problem.y[:, 0]

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from dynagram.errors import InvalidValueError, RunWarning
+from dynagram.errors import InvalidValueError, RunWarning, printable
 from dynagram.results._files import plain as plain
 from dynagram.results._table import short as short
 
@@ -59,9 +60,23 @@ def _split(name: str, text: str, kind: Callable[[str], T], allowed: str) -> list
         raise InvalidValueError(name, text, allowed) from error
 
 
+class _SafeConsole(Console):
+    """A console through which names in files cannot speak to the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield Segment(text, segment.style, segment.control)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # ends as any other command whose reader has gone
+
+
 def console() -> Console:
     """A rich console on stdout: colours and boxes on a terminal, plain text in a pipe."""
-    return Console(highlight=False, soft_wrap=False)
+    return _SafeConsole(highlight=False, soft_wrap=False)
 
 
 def narrow_table(*columns: str | Column) -> Table:
@@ -81,7 +96,7 @@ def print_list(out: Console, items: Sequence[str]) -> None:
 
 def tell(message: str) -> None:
     """A remark for people, kept out of stdout so that it cannot spoil JSON."""
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
 
 
 @contextmanager
@@ -194,4 +209,6 @@ def continuable(folder: Path | None, command: str) -> Iterator[None]:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """`data` as JSON on stdout; a number that is not finite becomes null."""
-    print(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    is_ascii = not encoding.startswith("utf")  # of other encodings too much would be lost
+    print(json.dumps(plain(data), indent=2, ensure_ascii=is_ascii, allow_nan=False))

@@ -63,10 +63,15 @@ def _load_curve(path: Path, column: str | None) -> tuple[np.ndarray | None, np.n
     if values.ndim != 2:
         allowed = "expected one column, or step and loss"
         raise InvalidValueError("shape of the curve", values.shape, allowed)
+    if header and len(header) != values.shape[1]:
+        allowed = f"{values.shape[1]} columns of numbers need as many names"
+        raise InvalidValueError("header of the curve", header, allowed)
     if column is not None:
         if column not in header:
             known = f"its columns are {', '.join(header)}" if header else "it has no header"
             raise InvalidValueError("--column", column, known)
+        if header.count(column) > 1:
+            raise InvalidValueError("--column", column, "several columns have this name")
         return _steps_of(values, header), values[:, header.index(column)]
     losses = [name for name in header if "loss" in name.lower()]
     if losses:

@@ -10,6 +10,7 @@ import typer
 
 from dynagram.cli._options import Json, NetworkTable, Trust
 from dynagram.cli._output import console, print_json, print_list, progress_bar, short, tell, working
+from dynagram.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from dynagram.config import Config
@@ -60,6 +61,9 @@ def train_predict(
         from dynagram.report._export import check_plot_path
 
         check_plot_path(plot)
+    if run is not None and members is None:
+        allowed = "keeps trained networks: say how many with --simulate"
+        raise InvalidValueError("--run", str(run), allowed)
     problem = read_config(config, network=network)
     if members is not None:
         _check_members(problem, members)

@@ -94,6 +94,8 @@ def load_arrays(path: str | Path, name: str = "file") -> dict[str, np.ndarray]:
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:
             check_expansion(archive, len(contents), path, name)
             members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            if len(members) < len(archive.infolist()):
+                raise InvalidValueError(name, str(path), "holds two arrays of one name")
             arrays = {}
             for key, entry in members.items():
                 with archive.open(entry) as file:
@@ -194,7 +196,9 @@ def check_file(path: str | Path, name: str, factor: float | int) -> None:
     """Refuse what is no file, or does not fit into memory `factor` times."""
     try:
         if not Path(path).is_file():
-            raise InvalidValueError(name, str(path), "no such file")
+            what = "is no regular file" if Path(path).exists() else "no such file"
+            allowed = "is a folder" if Path(path).is_dir() else what
+            raise InvalidValueError(name, str(path), allowed)
         size = Path(path).stat().st_size
     except (OSError, ValueError) as error:  # names too long, or with a null byte
         if isinstance(error, InvalidValueError):
@@ -227,11 +231,15 @@ def _table_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
     """A text of numbers as (rows, columns)."""
     require_memory(name, str(path), _TEXT_FACTOR * len(contents), "save it with numpy.save")
     try:
-        lines = contents.decode().replace(",", " ").splitlines()
-        rows = [line.split() for line in lines if line.strip()]
-        if rows and not _is_numbers(rows[0]):
+        lines = contents.decode("utf-8-sig").splitlines()
+        rows = [_cells(line) for line in lines if line.strip()]
+        if rows and _are_names(rows[0]):
             rows = rows[1:]
+        if any("" in row for row in rows):
+            raise InvalidValueError(name, str(path), "has empty cells: leave those rows out")
         table = np.array([[float(word) for word in row] for row in rows])
+    except InvalidValueError:
+        raise
     except ValueError as error:
         allowed = "neither an array saved with numpy.save nor a table of numbers"
         raise InvalidValueError(name, str(path), allowed) from error
@@ -252,15 +260,29 @@ def table_header(path: str | Path, name: str = "file") -> list[str]:
     contents = read_bytes(path, name)
     if contents.startswith((_NPY, _ZIP)):
         return []
-    lines = contents.decode(errors="replace").splitlines()
+    lines = contents.decode("utf-8-sig", errors="replace").splitlines()
     first = next((line for line in lines if line.strip()), "")
-    words = first.replace(",", " ").split()
-    return [] if _is_numbers(words) else [word.strip('"') for word in words]
+    words = _cells(first)
+    return [word.strip('"') for word in words] if _are_names(words) else []
 
 
-def _is_numbers(words: list[str]) -> bool:
+def _cells(line: str) -> list[str]:
+    """What stands between commas, or where there are none between spaces.
+
+    >>> _cells("step, train loss"), _cells("0 1.5")
+    (['step', 'train loss'], ['0', '1.5'])
+    """
+    return [cell.strip() for cell in line.split(",")] if "," in line else line.split()
+
+
+def _are_names(cells: list[str]) -> bool:
+    """A header: no cell is a number. A row with some of both is none, and not left out silently."""
+    return not any(_is_number(cell) for cell in cells)
+
+
+def _is_number(cell: str) -> bool:
     try:
-        [float(word) for word in words]
+        float(cell)
     except ValueError:
         return False
     return True

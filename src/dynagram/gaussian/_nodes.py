@@ -119,6 +119,8 @@ def grid_nodes(
             # feature_scale steps of 0.3 reach e^{-30}; the exponent is proportional to 1/step.
             step = min(step, 0.3 * feature_scale(sigma) / amplitude * 30.0 / digits)
         step /= refine
+        if count * reach / step > _MAX_GRID:  # asked before any of it is made
+            return None
         half = math.ceil(reach / step)
         folded = even and not axes
         base = step * np.arange(0 if folded else -half, half + 1)

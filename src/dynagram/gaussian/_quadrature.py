@@ -27,6 +27,7 @@ UNDERFLOW = 1e-120  # averages below this come from SMALLEST_VARIANCE and mean z
 _PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 _GAUSSIAN_EDGES = np.array([0.3, 0.8, 1.6, 2.6, 4.0, 5.5, 7.5, 10.0])
 _FEATURE_EDGES = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+_MOST_NODES = 2.0**22  # 32 MB an array and a tenth of a second a function
 _FINEST_UNIFORM = 2.0**-3  # below this length panels are cheaper than a uniform step
 _STEEPEST_UNIFORM = 1e4  # |σ''|/|σ| that no such step resolves: bends over less than 0.01
 _FINEST_STEP = 2.0**-8  # of the spectrum of a function: a tenth of the finest uniform step
@@ -75,6 +76,7 @@ def standard_nodes(
         scale /= 2.0
     if sigma.is_smooth:
         step = min(0.125 / refine, 0.3 * scale / float(root.max(initial=1e-300)))
+        require_nodes(sigma, 2.0 * reach / step, root)
         half = math.ceil(reach / step)
         t = step * np.arange(-half, half + 1)[None, :]
         return t, step * normal_density(t)
@@ -101,6 +103,16 @@ def require_reach(sigma: Activation, reach: float) -> None:
             f"activation {sigma.name!r} is not resolved near z = {panels.obstacle:.6g}, which is "
             f"within {REACH:g} standard deviations here: take smaller variances, or declare its "
             "kinks"
+        )
+
+
+def require_nodes(sigma: Activation, nodes: float, root: np.ndarray) -> None:
+    """Refuse a variance over which a grid as fine as the function would not end."""
+    if nodes > _MOST_NODES:
+        raise AccuracyError(
+            f"a variance of {float(root.max()) ** 2:.3g} is too large for averages of "
+            f"{sigma.name!r}, which would need {nodes:.1e} nodes: lower C_b, C_W, the skips or the "
+            "inputs"
         )
 
 

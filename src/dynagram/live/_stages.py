@@ -7,7 +7,7 @@ there and ‖∂f/∂θ‖² of every array of parameters, for f the mean of the
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dynagram._memory import require_memory
 from dynagram._precision import own_precision
 from dynagram.live._walk import matrices_of, with_variances
 from dynagram.networks import Chain
-from dynagram.networks.blocks import Residual
+from dynagram.networks.blocks import Attention, Residual
+from dynagram.networks.blocks._block import Block, Shape
 
 NUMBERS = ("mean square", "token similarity", "squared gradient", "Jacobian", "share of the NTK")
+_COPIES = 3  # of every signal: on the way forward, on the way back, and at work
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,7 @@ class StageNumbers:
 
 def measure_stages(network: Chain, params: Any, rows: np.ndarray) -> StageNumbers:
     """The numbers of a network with its weights, in their precision; one pass forth and back."""
+    require_room(network, len(rows))
     return _as_numbers(network, _measured(params, _bare(network), rows))
 
 
@@ -52,6 +56,7 @@ def draw_stages(
     uniform: Collection[tuple[Any, ...]] = (),
 ) -> StageNumbers:
     """The numbers of `draws` networks with other weights, at places in `uniform` uniform ones."""
+    require_room(network, len(rows))
     keys = jax.random.split(jax.random.key(seed), draws)
     # Compiled once for all networks of these blocks, whatever their variances are.
     sizes = {
@@ -60,6 +65,32 @@ def draw_stages(
     }
     made = _drawn(_bare(network), jnp.asarray(rows, jnp.float32), keys, sizes)
     return _as_numbers(network, made)
+
+
+def require_room(network: Chain, samples: int) -> None:
+    """Refuse inputs and positions whose signals, and what attention looks at, would not fit.
+
+    **Arguments:**
+
+    - `network`: a `Chain`.
+    - `samples`: the number of inputs.
+    """
+    needed = 4.0 * _COPIES * samples * _signal_size(network.blocks, network.in_shape)
+    words = f"{samples} × {network.in_shape.positions}"
+    require_memory("samples × positions", words, needed, "take fewer")
+
+
+def _signal_size(blocks: Sequence[Block], shape: Shape) -> int:
+    """Numbers that one sample has at all stages, within branches too."""
+    size = shape.positions * shape.channels
+    for block in blocks:
+        if isinstance(block, Residual):
+            size += sum(_signal_size(branch, shape) for branch in block.branches)
+        if isinstance(block, Attention):
+            size += block.heads * shape.positions**2
+        shape = block.out_shape(shape)
+        size += shape.positions * shape.channels
+    return size
 
 
 def _bare(network: Chain) -> Chain:

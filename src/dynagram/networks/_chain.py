@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float
 
+from dynagram._memory import require_memory
 from dynagram._toml import read_table
 from dynagram._trust import check_trusted
 from dynagram.activations import Activation
@@ -267,7 +269,7 @@ class Chain:
     def number_of_parameters(self) -> int:
         """Entries of all arrays of parameters that are drawn or learn."""
         shapes = jax.eval_shape(lambda key: self.draw(key, jnp.float32), jax.random.key(0))
-        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
 
     def draw(self, key: Array, dtype: DTypeLike | None = None) -> Any:
         """Parameters of every block from `key`; traceable."""
@@ -279,6 +281,9 @@ class Chain:
 
     def init(self, seed: int | Array = 0, *, dtype: DTypeLike | None = None) -> Model:
         """A network drawn from this specification, with its weights."""
+        itemsize = jnp.dtype(checked_dtype(dtype)).itemsize
+        needed = float(itemsize) * self.number_of_parameters
+        require_memory("network", str(self.in_shape), needed, "it has too many weights")
         return Model(self, self.draw(checked_key(seed), dtype))  # pyright: ignore[reportArgumentType]
 
     def apply(self, params: Any, x: ArrayLike) -> Float[Array, "samples outputs"]:

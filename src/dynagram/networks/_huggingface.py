@@ -95,12 +95,30 @@ def _read(path: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
         raise InvalidValueError("config.json", str(path), "larger than 1 MiB")
     text = read_bytes(path, "config.json")
     try:
-        config = json.loads(text)
+        config = json.loads(text, object_pairs_hook=_without_repeats)
+    except InvalidValueError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidValueError("config.json", str(path), f"is not JSON: {error}") from error
     if not isinstance(config, Mapping):
         raise InvalidTypeError("config.json", type(config).__name__, "expected a JSON object")
     return config
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose readers do not agree on which of two values of a key counts."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidValueError("config.json", twice, "this key stands there twice")
+    return made
+
+
+def _head_size(width: int, heads: int) -> int:
+    if width % heads:
+        raise InvalidValueError("number of heads", heads, f"must divide the width {width}")
+    return width // heads
 
 
 def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -131,7 +149,7 @@ def _gpt2(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool 
         Embedding(config["vocab_size"], n, C_token=std**2, C_position=std**2, lambda_position=1.0)
     ]
     attention = Attention(
-        heads, n // heads, causal=True, C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n,
+        heads, _head_size(n, heads), causal=True, C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n,
         C_O=std**2 * n * shrink,
     )  # fmt: skip
     act = Activate(_activation(config, "activation_function", "gelu_new"))
@@ -148,7 +166,10 @@ def _llama(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool
         config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     )  # fmt: skip
     std, hidden = config.get("initializer_range", 0.02), config["intermediate_size"]
-    norm, size = RMSNorm(config.get("rms_norm_eps", 1e-6)), config.get("head_dim") or n // heads
+    norm, size = (
+        RMSNorm(config.get("rms_norm_eps", 1e-6)),
+        config.get("head_dim") or _head_size(n, heads),
+    )
     shrink = 1.0 / (2 * layers) if scaled else 1.0
     blocks: list[Block] = [Embedding(config["vocab_size"], n, C_token=std**2)]
     attention = Attention(
@@ -176,7 +197,12 @@ def _vit(config: Mapping[str, Any], positions: int, outputs: int, scaled: bool |
     shrink = 1.0 / (2 * layers) if scaled else 1.0
     blocks: list[Block] = [Dense(n, C_W=std**2 * patch)]
     attention = Attention(
-        heads, n // heads, C_q=std**2 * n, C_k=std**2 * n, C_v=std**2 * n, C_O=std**2 * n * shrink
+        heads,
+        _head_size(n, heads),
+        C_q=std**2 * n,
+        C_k=std**2 * n,
+        C_v=std**2 * n,
+        C_O=std**2 * n * shrink,
     )
     act = Activate(_activation(config, "hidden_act", "gelu"))
     for _ in range(layers):

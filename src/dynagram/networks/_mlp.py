@@ -107,7 +107,7 @@ class MLP(Architecture):
         sizes, sigma = checked_widths(widths), checked_activation(activation)
         strengths = checked_skip(sizes, skip)
         for block, strength in enumerate(strengths, start=1):
-            if strength**2 >= 1.0:
+            if abs(strength) >= 1.0:
                 allowed = "criticality needs γ² < 1, else K grows in every block: give C_b and C_W"
                 raise InvalidValueError(f"skip of block {block}", strength, allowed)
         point = critical_initialisation(sigma)

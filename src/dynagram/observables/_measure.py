@@ -79,6 +79,8 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
     kind = _choose_loss(data, loss)
     is_fitted = np.ones(samples, dtype=bool)
     if data.test_y is None:
+        if samples < 2:
+            raise InvalidValueError("samples", samples, "at least two, or x_test and y_test")
         order = np.random.default_rng(seed).permutation(samples)
         is_fitted[order[(samples + 1) // 2 :]] = False
     totals = _Totals(model.network)
@@ -87,6 +89,7 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
     if data.test_y is not None:
         for rows, passes in _stream(model, data.test_x):
             totals.score(passes, data.test_y[rows])
+    totals.require_range()
     has_classes = data.classes is not None or kind == "cross-entropy"
     collapses, reason = _collapses(model, data, seed) if has_classes else ((), "")
     return Measurement(
@@ -170,7 +173,8 @@ def _choose_loss(data: Data, loss: str) -> str:
 def _layers(model: Model, totals: _Totals, seed: int) -> Iterator[LayerMeasurement]:
     weights = [np.asarray(layer.W, dtype=np.float64) for layer in model.params]
     norms = [float(np.sum(W**2)) for W in weights]
-    shares = totals.kernel / np.sum(totals.kernel)
+    whole = float(np.sum(totals.kernel))
+    shares = totals.kernel / whole if whole > 0.0 else np.full(len(weights), np.nan)
     for index, W in enumerate(weights):
         gradient = totals.gradients[index]
         yield LayerMeasurement(
@@ -247,6 +251,14 @@ class _Totals:
                 self.fit[index].add(h[is_fitted], targets[is_fitted])
             if not np.all(is_fitted):
                 self.held_out[index].add(h[~is_fitted], targets[~is_fitted])
+
+    def require_range(self) -> None:
+        """Refuse sums of squares that float64 does not hold, in which no layer has a share."""
+        sums = (self.loss, self.kernel, *self.gradients)
+        if not all(np.all(np.isfinite(values)) for values in sums):
+            raise NonFiniteError(
+                "squares of signals or gradients overflow: wrong activation, weights or inputs?"
+            )
 
     def score(self, passes: Signals, targets: np.ndarray) -> None:
         """Count a batch of the test data, for target linearity alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,8 @@ class LayerMeasurement:
 
     - `layer`, `name`, `shape`: ℓ, what its weight matrix is called, (n_ℓ, n_{ℓ-1}).
     - `norm`: ‖W^(ℓ)‖².
-    - `kernel_share`: of its parameters in the trace of the tangent kernel at equal learning rates.
+    - `kernel_share`: of its parameters in the trace of the tangent kernel at equal learning rates;
+        nan where no gradient reaches any layer.
     - `linearity`: that of the features after the layer, σ(z^(ℓ)) or z^(L).
     - `alignment`: `stationarity`; None where the gradient is exactly zero.
     - `spectrum`: of W^(ℓ)ᵀW^(ℓ).
@@ -116,7 +118,7 @@ class Measurement:
         for layer in self.layers:
             push = ("–", "–", "–") if layer.alignment is None else _cosine(layer.alignment)
             shape = f"{layer.shape[0]}×{layer.shape[1]}"
-            share = f"{100 * layer.kernel_share:.1f} %"
+            share = "–" if math.isnan(layer.kernel_share) else f"{100 * layer.kernel_share:.1f} %"
             rows.append((str(layer.layer), shape, share, *_score(layer.linearity), *push))
         headings = (
             "layer", "shape", "kernel", "target linearity", "null", "spread", "Gram/VC", "null",

@@ -14,6 +14,8 @@ from jaxtyping import Float
 
 from dynagram.errors import InvalidValueError
 
+_LARGEST = 1e150  # squares of it are numbers
+
 
 @dataclass(frozen=True)
 class LossPlateau:
@@ -79,7 +81,10 @@ def _check(values: np.ndarray, times: np.ndarray, fall: float, contrast: float) 
     if not np.all(np.isfinite(values)):
         first = int(np.argmin(np.isfinite(values)))
         raise InvalidValueError(f"loss[{first}]", float(values[first]), "not finite: it diverged")
-    if times.shape != values.shape or not np.all(np.diff(times) > 0):
+    if (size := float(np.abs(values).max())) > _LARGEST:
+        raise InvalidValueError("loss", size, f"beyond {_LARGEST:g}: it diverged")
+    increases = np.all(np.isfinite(times)) and np.all(np.diff(times) > 0)
+    if times.shape != values.shape or not increases:
         raise InvalidValueError("steps", times.shape, "as many increasing numbers as losses needed")
     if not 0.0 < fall < 0.5:
         raise InvalidValueError("fall", fall, "expected 0 < fall < 0.5")

@@ -92,7 +92,7 @@ def read_archive(path: str | Path) -> tuple[str, dict[str, np.ndarray], dict[str
     arrays = load_arrays(path, "file")
     try:
         kind, about = str(arrays.pop("kind")), json.loads(str(arrays.pop("about")))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise InvalidValueError("file", str(path), "not a result saved by dynagram") from error
     if not isinstance(about, dict):
         raise InvalidValueError("file", str(path), "not a result saved by dynagram")

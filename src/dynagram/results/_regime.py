@@ -6,6 +6,7 @@ are in it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,8 +61,15 @@ class Judge:
     def measure(
         self, name: str, value: float, careful: float, refuse: float, sentence: str
     ) -> None:
-        """Grade `value`: above `careful` or `refuse` it lowers the verdict and is explained."""
+        """Grade `value`: above `careful` or `refuse` it lowers the verdict and is explained.
+
+        What is not a number is above every limit, although no comparison says so.
+        """
         self.numbers[name] = float(value)
+        if math.isnan(value):
+            words = name.replace("_", " ")
+            self.object(2, f"the {words} is not a number: sizes here leave the range of float64")
+            return
         level = 2 if value > refuse else 1 if value > careful else 0
         if level:
             self.object(level, sentence.format(value=value))

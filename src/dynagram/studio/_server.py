@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 import threading
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,7 @@ _POLICY = (
 )
 _LONGEST_QUERY = 4000
 _MOST_WINDOWS = 64
+_PATIENCE = 60.0  # seconds that a connection may be silent
 
 
 @cache
@@ -73,6 +75,11 @@ class Studio(ThreadingHTTPServer):
         """The address of the page, secret included."""
         return f"http://127.0.0.1:{self.server_address[1]}/{self.secret}/"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Silence for a connection that broke; what is our own mistake is shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
     def compute(self, part: str, window: str, number: int, values: dict[str, str]) -> dict | None:
         """The answer to a request, or None where a newer one of that window has come."""
         key = (window, part)
@@ -90,10 +97,15 @@ class Studio(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Studio  # pyright: ignore[reportIncompatibleVariableOverride]
     server_version, sys_version = "dynagram", ""
+    timeout = _PATIENCE
 
     def do_GET(self) -> None:
         """Pages, scripts and answers; nothing is ever written."""
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:  # brackets that enclose no address
+            self._send(400, "text/plain", "no address\n")
+            return
         pieces = parts.path.split("/", 2)
         host = f"127.0.0.1:{self.server.server_address[1]}"
         named = self.headers.get("Host", "") in (host, host.replace("127.0.0.1", "localhost"))
@@ -136,8 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
             "Cache-Control": "no-store",
         }.items():
             self.send_header(name, value)
-        self.end_headers()
         try:
+            self.end_headers()
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the window has gone on

@@ -31,6 +31,7 @@ from dynagram.training._schedule import (
     parse_stop,
 )
 
+_LONGEST = 1e60  # a time whose powers are numbers
 _DTYPES = ("float32", "float64")
 _KEYS = (
     "algorithm", "eta", "loss", "steps", "time", "batch", "record", "spacing", "stop",
@@ -151,7 +152,11 @@ class Training:
             return None
         if not self.is_flow:
             raise InvalidValueError("time", time, f"only gradient flow, this is {self.name}")
-        return checked_number("time", time, "a time must be ≥ 0")
+        size = checked_number("time", time, "a time must be ≥ 0")
+        if size > _LONGEST:
+            allowed = f"at most {_LONGEST:g}: without a time, flow goes on to its end"
+            raise InvalidValueError("time", size, allowed)
+        return size
 
     @property
     def name(self) -> str:

@@ -246,6 +246,9 @@ def _outcome(
     complete: bool = True,
 ) -> Outcome:
     job, notes = combined.goal.job, [] if store is None else changed_versions(store.run)
+    if not combined.moments and 0 < combined.members == len(combined.failed):
+        raise RunError(f"no member gave a result: {len(combined.failed)} failed, the first: "
+                       f"{combined.failed[0]}")  # fmt: skip
     with _from_the_store(store):
         estimates = job.estimates(combined.moments) if combined.moments else {}
     if recomputed:

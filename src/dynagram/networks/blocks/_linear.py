@@ -149,11 +149,17 @@ class Conv(Dense):
             raise InvalidValueError(f"{name} of conv", value, allowed)
         return values
 
+    def _axis_length(self, length: int, size: int, stride: int) -> int:
+        """How many positions along one axis come out."""
+        if self.padding != "valid":
+            return -(-length // stride)
+        if size > length:
+            raise InvalidValueError("size of conv", size, f"at most {length}, the grid")
+        return (length - size) // stride + 1
+
     def _axis_taps(self, length: int, size: int, stride: int) -> np.ndarray:
         """(size, out): which position along one axis each tap reads; −1 for none."""
         if self.padding == "valid":
-            if size > length:
-                raise InvalidValueError("size of conv", size, f"at most {length}, the grid")
             start = np.arange(0, length - size + 1, stride)
             return start[None, :] + np.arange(size)[:, None]
         centre = np.arange(0, length, stride)
@@ -162,18 +168,19 @@ class Conv(Dense):
             return read % length
         return np.where((read < 0) | (read >= length), -1, read)
 
-    def _axes(self, shape: Shape) -> list[np.ndarray]:
+    def _axes(self, shape: Shape) -> list[tuple[int, int, int]]:
+        """Length, taps and stride along each axis of the grid."""
         sizes, strides = self._along("size", shape), self._along("stride", shape)
-        axes = zip(shape.grid, sizes, strides, strict=True)
-        return [self._axis_taps(*axis) for axis in axes]
+        return list(zip(shape.grid, sizes, strides, strict=True))
 
     def out_shape(self, shape: Shape) -> Shape:
         """The positions that are left, with `width` channels."""
-        return Shape(tuple(axis.shape[1] for axis in self._axes(shape)), self.width)
+        return Shape(tuple(self._axis_length(*axis) for axis in self._axes(shape)), self.width)
 
     def taps(self, shape: Shape) -> Taps:
         """Which position each tap reads for each position that comes out; −1 for none."""
-        axes, numbers = self._axes(shape), np.arange(shape.positions).reshape(shape.grid)
+        axes = [self._axis_taps(*axis) for axis in self._axes(shape)]
+        numbers = np.arange(shape.positions).reshape(shape.grid)
         rows = []
         for tap in product(*(range(axis.shape[0]) for axis in axes)):
             reads = np.meshgrid(

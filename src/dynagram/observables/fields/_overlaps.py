@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from dynagram.errors import NonFiniteError
 from dynagram.observables.fields._state import Fields
 
 Overlaps = Float[np.ndarray, "layer rows columns"]
@@ -126,13 +127,15 @@ def layer_shares(terms: Overlaps) -> Float[np.ndarray, " layer"]:
 
     - `terms`: from `kernel_terms`.
 
-    **Returns:** one number per layer, with the sum 1.
+    **Returns:** one number per layer, with the sum 1; nan where no gradient reaches any layer.
 
     >>> layer_shares(np.stack([np.eye(3), 3 * np.eye(3)])).tolist()
     [0.25, 0.75]
     """
     traces = np.trace(terms, axis1=1, axis2=2)
-    return traces / traces.sum()
+    if not np.isfinite(traces.sum()):
+        raise NonFiniteError("tangent kernels overflow: wrong activation, weights or inputs?")
+    return traces / traces.sum() if traces.sum() > 0.0 else np.full(len(traces), np.nan)
 
 
 def moved_overlaps(fields: Fields, others: Fields | None = None) -> Overlaps:

@@ -77,7 +77,7 @@ def _linearity(found: Measurement) -> str:
 
 def _kernel(layers: Sequence[LayerMeasurement]) -> str:
     largest = max(layers, key=lambda layer: layer.kernel_share)
-    if len(layers) < 2 or largest.kernel_share < 1.5 / len(layers):
+    if len(layers) < 2 or not largest.kernel_share >= 1.5 / len(layers):
         return ""
     share = f"{100 * largest.kernel_share:.0f} %"
     return f"At equal learning rates {share} of the tangent kernel is layer {largest.layer}'s."

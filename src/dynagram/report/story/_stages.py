@@ -114,7 +114,7 @@ def _kept(path: Path, mark: str) -> Section | None:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return from_plain(stored["section"]) if stored["of"] == mark else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 

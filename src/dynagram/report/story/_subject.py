@@ -202,11 +202,17 @@ def of_model(
 
 
 def _few(data: Data, train: int = 12, test: int = 8) -> Data:
-    """The first samples, few enough for predictions at order 1/n."""
-    if len(data.x) <= train + test:
-        return data
+    """The first samples, few enough for predictions at order 1/n; some are kept for the test."""
     x, y = data.x, data.y
-    if data.test_y is not None and len(data.test_x):
+    has_test = data.test_y is not None and len(data.test_x) > 0
+    if has_test and len(x) <= train + test:
+        return data
+    if not has_test:
+        if len(x) < 2:
+            raise InvalidValueError("samples of --data", len(x), "at least two, or x_test, y_test")
+        train = min(train, max(1, 3 * len(x) // 5))
+    if has_test:
+        assert data.test_y is not None
         return Data(x[:train], y[:train], data.test_x[:test], data.test_y[:test])
     return Data(x[:train], y[:train], x[train : train + test], y[train : train + test])
 

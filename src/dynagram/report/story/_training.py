@@ -8,7 +8,7 @@ import numpy as np
 
 from dynagram.ensembles import train
 from dynagram.ensembles.engine._progress import Progress
-from dynagram.errors import DynagramError, InvalidValueError
+from dynagram.errors import DynagramError, InvalidValueError, NonFiniteError
 from dynagram.report._blocks import Block, Figure, Finding, Heading, Picture, Section, Table, Tile
 from dynagram.report._charts import Axis, Line, line_chart
 from dynagram.report._curve_charts import learning_curves_chart
@@ -36,6 +36,7 @@ def tell_training(
     """Predicted outputs beside those of trained networks, image by image."""
     predicted, left_out = _predicted(subject, effort)
     measured = subject.measured or _trained(subject, effort, progress)
+    _require_comparable(predicted, measured)
     made = _made(subject, effort, predicted)
     rows = _right(subject, predicted, measured)
     regime = predicted.regime
@@ -121,6 +122,14 @@ def _trained(subject: Subject, effort: Effort, progress: Callable[[Progress], ob
         network, subject.data, subject.how, members=members, seed=effort.seed,
         observables=_observed(subject), progress=progress,
     )  # fmt: skip
+
+
+def _require_comparable(predicted: Outputs, measured: Outputs) -> None:
+    """Refuse to hold nothing, or what is no number, against a prediction."""
+    if not measured.mean.size or not predicted.mean.size:
+        raise InvalidValueError("unseen inputs", 0, "none are given: test_x says what to predict")
+    if not (np.all(np.isfinite(measured.mean)) and np.all(np.isfinite(predicted.mean))):
+        raise NonFiniteError("outputs after training are not finite: scale the data, or lower eta")
 
 
 def _observed(subject: Subject) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._memory import require_memory
 from dynagram._precision import float64
 from dynagram.errors import InvalidTypeError
 from dynagram.networks._chain import Chain
@@ -178,6 +179,7 @@ def examine(
 
 def typical_inputs(network: Chain) -> Float[np.ndarray, "1 n_0"]:
     """One input: different tokens, or numbers with a mean square of 1."""
+    require_memory("inputs of the network", network.input_size, 64.0 * network.input_size, "fewer")
     if isinstance(network.blocks[0], Embedding):
         tokens = np.arange(network.input_size) % network.blocks[0].vocabulary
         return tokens[None].astype(np.float64)

@@ -72,6 +72,9 @@ def operating_point(
     (0.0, 3.0, 1.4862)
     """
     sigma = checked_activation(activation)
+    if sigma.jumps:
+        allowed = "σ jumps: its slopes, which an initialisation keeps near 1, do not exist"
+        raise InvalidValueError("activation", sigma.name, allowed)
     if not isinstance(depth, int | np.integer) or depth < 2:
         raise InvalidValueError("depth", depth, "expected an integer ≥ 2")
     budget = checked_number("budget", budget, "must be > 0", positive=True)

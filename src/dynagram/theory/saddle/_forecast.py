@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from dynagram.data import Data
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import Model
 from dynagram.networks._model import takes_model
 from dynagram.observables._signal import LayerSignals, layer_signals
@@ -91,6 +91,7 @@ def forecast(
     model, x, y = model.in_float64(), data.check(model.network).x, data.y
     descent, unit = Descent.of(training), _loss_unit(training, data)
     state = layer_signals(model, x, y)
+    _require_range(x, y, state.outputs)
     kind = classify(model.network.activation)
     case = Plateau.of(
         model, x, y, descent, loss=training.loss, unit=unit, fraction=fraction,
@@ -156,6 +157,17 @@ def forecast(
         bootstrap_step=bootstrap,
         counterfactuals=counterfactuals,
     )
+
+
+def _require_range(*signals: np.ndarray) -> None:
+    """Refuse signals whose powers leave float64: laws of means and of moments say nothing then."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = [float(np.sum(np.square(signal))) for signal in signals]
+        whole = math.prod(sizes)
+    if not math.isfinite(whole):
+        names = ("inputs", "targets", "outputs")
+        worst = names[int(np.argmax([-1.0 if size < math.inf else size for size in sizes]))]
+        raise NonFiniteError(f"squares of the {worst} leave the range of float64: scale them down")
 
 
 def _check(fraction: float, factor: float) -> None:

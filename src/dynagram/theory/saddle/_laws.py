@@ -15,11 +15,12 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidValueError, NonFiniteError
 from dynagram.networks import checked_number
 from dynagram.theory.saddle._clocks import REDUCED, Clock
 from dynagram.theory.saddle._symmetric import SymmetricNetwork, checked_count, require_drive
 
+_LARGEST = 1e150  # squares of it are numbers
 _PANEL = 0.25  # in units of log X: the integrands vary over distances of order 1
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -170,7 +171,8 @@ def balanced_escape_time(K: float, depth: int, scale: float, threshold: float) -
     if depth == 2:
         return math.log(threshold / scale) / K
     power = depth - 2
-    return (scale**-power - threshold**-power) / (power * K)
+    with np.errstate(over="ignore"):  # a time that float64 does not hold is infinite
+        return float((np.power(scale, -power) - np.power(threshold, -power)) / (power * K))
 
 
 def _time(rate: Integrand, X: np.ndarray, theta: float) -> float:
@@ -180,6 +182,11 @@ def _time(rate: Integrand, X: np.ndarray, theta: float) -> float:
     smallest X_ℓ is still itself: with X_min = m e^s it is smooth on the scale of 1 throughout.
     """
     smallest = float(X.min())
+    if max(theta, 1.0 / smallest) > _LARGEST:
+        raise NonFiniteError(
+            f"scales from {smallest:g} to the threshold {theta:g}: squares leave the range of "
+            "float64"
+        )
     end = 0.5 * math.log1p((theta**2 - X[0] ** 2) / smallest**2)
     edges = np.linspace(0.0, end, max(2, math.ceil(end / _PANEL) + 1))
     middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
@@ -187,4 +194,11 @@ def _time(rate: Integrand, X: np.ndarray, theta: float) -> float:
     w = (half[:, None] * _WEIGHTS[None, :]).reshape(-1)
     U = np.sqrt(X[0] ** 2 + smallest**2 * np.expm1(2.0 * s))
     slope = smallest**2 * np.exp(2.0 * s) / U
-    return float(np.sum(w * slope / rate(U)))
+    with np.errstate(all="ignore"):
+        time = float(np.sum(w * slope / rate(U)))
+    if not math.isfinite(time):
+        raise NonFiniteError(
+            f"the escape time of {len(X)} layers from a scale of {smallest:g} leaves the range of "
+            "float64: take larger scales, or fewer layers"
+        )
+    return time

@@ -30,6 +30,7 @@ from dynagram.theory.saddle._symmetric import SymmetricNetwork, require_drive
 
 # The leading law is off by a few per cent; a flow that takes this much longer will not arrive.
 _PATIENCE = 20.0
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ def reduced_escape_times(
     kinds = {(n.activation, n.depth, n.width, n.beta) for n in networks}
     if len(kinds) != 1:
         raise InvalidValueError("networks", len(kinds), "may differ in their scales only")
+    if first.depth > _DEEPEST:
+        allowed = f"at most {_DEEPEST}: the flow of more layers takes minutes to compile"
+        raise InvalidValueError("depth", first.depth, allowed)
     for network in networks:
         check_threshold(network, threshold)
     starts = [coordinates(network.scales) for network in networks]
