@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dynagram.networks import Chain
-from dynagram.networks.blocks import Activate, Attention, Dense, Embedding, Gated, Residual
+from dynagram.networks.blocks import Activate, Attention, Conv, Dense, Embedding, Gated, Residual
 from dynagram.networks.blocks._block import Block, Shape
 
 Place = tuple[Any, ...]
@@ -74,7 +74,7 @@ def _of_row(
             for key, (variance, fan_in, fan_out) in _variances(block, shape).items():
                 last = bool(branch) and number == weighted[-1] and key in ("W", "O", "b")
                 order = f" {weighted.index(number) + 1}" if branch else ""
-                taps = block.taps(shape).shape[0] if block.kind == "conv" and key == "W" else 1
+                taps = len(block.taps(shape)) if isinstance(block, Conv) and key == "W" else 1
                 yield Matrix(
                     (*place, number, key), f"{where}{order} {key}", variance, fan_in, fan_out,
                     last, sigma, taps,
