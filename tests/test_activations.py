@@ -1,8 +1,10 @@
 """Activations: values, derivatives, declared against found properties, names, refusals."""
 
+import itertools
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -405,6 +407,11 @@ def test_a_callable_object():
     np.testing.assert_allclose(sigma.values(GRID), np.tanh(GRID), rtol=1e-14)
 
 
+COUNT = itertools.count(1)
+BACKWARD = jax.custom_vjp(lambda z: jnp.maximum(z, 0.0))
+BACKWARD.defvjp(lambda z: (jnp.maximum(z, 0.0), z), lambda z, g: (g * (z > 0),))
+
+
 @pytest.mark.parametrize(
     ("function", "error", "says"),
     [
@@ -416,6 +423,13 @@ def test_a_callable_object():
         (lambda z: z if z > 0 else 0.0, InvalidTypeError, "not traceable by JAX"),
         (math.tanh, InvalidTypeError, "not traceable by JAX"),
         (lambda: 1.0, InvalidTypeError, "not traceable by JAX"),
+        (lambda z: sys.exit(3), InvalidTypeError, "not traceable by JAX"),  # noqa: ARG005
+        (lambda z: z * np.random.rand(), InvalidValueError, "other values when called again"),  # noqa: NPY002
+        (lambda z: z * next(COUNT), InvalidValueError, "it must depend on nothing but z"),
+        (lambda z: z - jnp.mean(z), InvalidValueError, "is no function of one number"),
+        (lambda z: z / (1e-3 + jnp.std(z)), InvalidValueError, "is no function of one number"),
+        (BACKWARD, InvalidTypeError, "JAX has no derivatives of it"),
+        (lambda z: jax.pure_callback(np.tanh, z, z), InvalidTypeError, "has no derivatives of it"),
         (lambda z: 1 / z, InvalidValueError, "σ is not finite at z = 0"),
         (jnp.log, InvalidValueError, "σ is not finite at z = -8"),
         (lambda z: jnp.sqrt(jnp.abs(z)), InvalidValueError, "σ' is not finite at z = 0"),

@@ -1,12 +1,15 @@
 """Data sets: what is generated has its defining property, what is read is what was written."""
 
 import gzip
+import io
 import struct
+import zipfile
 
 import numpy as np
 import pytest
 
 from dynagram.data import Dataset, digits, load_array, load_data, local_images, swiss_roll
+from dynagram.data._files import load_arrays, table_header
 from dynagram.errors import DynagramError
 
 
@@ -173,3 +176,38 @@ def test_a_batch_that_is_no_archive_is_refused(tmp_path):
     for name in ("batch.npz", "array.npy", "missing.npz"):
         with pytest.raises(DynagramError, match=name):
             load_data(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("\ufeff0.5\n0.25\n", [[0.5], [0.25]]),
+        ("\ufeffstep,loss\n0,1\n", [[0.0, 1.0]]),
+        ("my step, train loss\n0, 1\n", [[0.0, 1.0]]),
+        ("0,,1\n", "empty cells"),
+        ("step,loss\n0,\n", "empty cells"),
+        ("0.5,-\n1,2\n", "nor a table of numbers"),
+    ],
+)
+def test_a_table_loses_no_row_and_shifts_no_column(tmp_path, text, rows):
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    if isinstance(rows, list):
+        assert load_array(tmp_path / "a.csv").tolist() == rows
+        return
+    with pytest.raises(DynagramError, match=rows):
+        load_array(tmp_path / "a.csv")
+
+
+def test_names_of_columns_may_have_spaces(tmp_path):
+    (tmp_path / "a.csv").write_text("\ufeffstep, train loss\n0, 1\n", encoding="utf-8")
+    assert table_header(tmp_path / "a.csv") == ["step", "train loss"]
+
+
+def test_an_archive_with_two_arrays_of_one_name_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    np.save(buffer, np.ones(2))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", buffer.getvalue())
+        archive.writestr("x", buffer.getvalue())
+    with pytest.raises(DynagramError, match="two arrays of one name"):
+        load_arrays(tmp_path / "a.npz")

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import socket
+import struct
 import threading
 import time
 import tomllib
@@ -135,6 +137,18 @@ def test_the_page_needs_the_secret_and_the_right_host(server):
     assert get(server, f"{home}_server.py")[0] == 404
     for name in ("start.js", "studio.js", "vega.js", "style.css", "settings.json"):
         assert get(server, home + name)[0] == 200, name
+
+
+def test_what_is_no_address_and_connections_that_break(server, capfd):
+    with socket.create_connection(server.server_address) as connection:
+        connection.sendall(b"GET http://[ HTTP/1.1\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.0 400")
+    for text in (b"GE", f"GET {urlsplit(server.address).path}vega.js HTTP/1.1\r\n\r\n".encode()):
+        with socket.create_connection(server.server_address) as connection:
+            connection.sendall(text)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert get(server, urlsplit(server.address).path)[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_answers_and_overtaken_requests(server):

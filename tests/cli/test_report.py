@@ -201,3 +201,16 @@ def test_report_refuses(complaint, problem, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((2, 2)))
     assert "expected a .toml, the folder of a run" in complaint("report", tmp_path / "x.npy")
     assert "it is not even text" in complaint("train-predict", tmp_path / "x.npy")
+
+
+def test_small_data_without_a_test_set_are_split(run, tmp_path, monkeypatch):
+    """Few samples, and names that are markup: a page all the same, in which they are text."""
+    monkeypatch.chdir(tmp_path)
+    draw, name = np.random.default_rng(0).normal, "<img src=x onerror=alert(1)>.npz"
+    np.savez(name, **{"<script>.weight": draw(size=(3, 2)), "z.weight": draw(size=(1, 3))})
+    np.savez("batch.npz", x=draw(size=(6, 2)), y=draw(size=(6, 1)))
+    result = run("report", name, "--data", "batch.npz", "--activation", "tanh", "-o", "page")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "judged on 3 others" in page
+    assert "<img src=x" not in page

@@ -7,6 +7,7 @@ import pytest
 
 from dynagram import MLP, Data, GradientDescent, Optax, Training, train
 from dynagram.ensembles.trained._job import TrainingJob
+from dynagram.errors import DynagramError
 from dynagram.observables.tangents._ntk import network_ntk
 
 RNG = np.random.default_rng(7)
@@ -342,3 +343,18 @@ def test_float32_leaves_the_configuration_alone():
     difference = np.abs(results["float32"]["loss"] / results["float64"]["loss"] - 1.0)
     assert 1e-9 < difference.max() < 1e-4
     assert jnp.ones(1).dtype == np.float64  # what the tests are set to
+
+
+def test_a_run_without_a_single_result_says_why():
+    """As where the user's activation has no gradient backwards, which theory does not need."""
+
+    def loop(z):
+        return jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.tanh(s[1])), (0, z))[
+            1
+        ]
+
+    network, how = MLP([1, 3, 1], loop, C_b=0.1, C_W=1.0), Training(GradientDescent(0.1), steps=2)
+    with pytest.raises(
+        DynagramError, match="no member gave a result: 4 failed, the first: .*Reverse"
+    ):
+        train(network, Data([[1.0]], [1.0], test_x=[[2.0]]), how, members=4)

@@ -118,8 +118,10 @@ def _require_one_function(function: Callable[..., Any], name: str) -> None:
         together = np.asarray(function(jnp.asarray(z)))
     except (Exception, SystemExit):  # of numbers alone: all that is asked for
         return
-    size = np.abs(first) + np.abs(np.where(np.isfinite(first), first, 0.0)).max()
-    if together.shape == first.shape and np.any(np.abs(together - first) > 1e-9 * size):
+    if together.shape != first.shape:
+        return
+    alone, beside = (np.where(np.isfinite(first + together), v, 0.0) for v in (first, together))
+    if np.any(np.abs(beside - alone) > 1e-9 * np.abs(alone).max(initial=1.0)):
         allowed = "is no function of one number: of several it gives other values than of each"
         raise InvalidValueError("activation", name, allowed)
 

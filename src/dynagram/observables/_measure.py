@@ -84,8 +84,9 @@ def measure(model: Model, data: Data, *, loss: str = "auto", seed: int = 0) -> M
         order = np.random.default_rng(seed).permutation(samples)
         is_fitted[order[(samples + 1) // 2 :]] = False
     totals = _Totals(model.network)
-    for rows, passes in _stream(model, data.x):
-        totals.add(passes, data.y[rows], kind, samples, is_fitted[rows])
+    with np.errstate(over="ignore", invalid="ignore"):  # `require_range` says so in words
+        for rows, passes in _stream(model, data.x):
+            totals.add(passes, data.y[rows], kind, samples, is_fitted[rows])
     if data.test_y is not None:
         for rows, passes in _stream(model, data.test_x):
             totals.score(passes, data.test_y[rows])

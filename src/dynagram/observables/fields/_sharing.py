@@ -111,12 +111,14 @@ def unit_sharing(
             "labels", lonely or names.tolist(), "two classes or more, of two samples or more each"
         )
     overlaps = coactivation(state.shared)
+    with np.errstate(over="ignore", invalid="ignore"):  # which `layer_shares` refuses in words
+        diagonals = _kernel_diagonals(state)
     return Sharing(
         tuple(names.tolist()),
         _class_means(overlaps, codes.reshape(-1), counts),
         class_contrast(overlaps, labels, seed=seed),
         np.stack([_rows(a.mean(axis=1), codes.reshape(-1), counts) for a in state.shared.a]),
-        layer_shares(_kernel_diagonals(state)),
+        layer_shares(diagonals),
     )
 
 

@@ -90,7 +90,8 @@ def forecast(
     _check(fraction, factor)
     model, x, y = model.in_float64(), data.check(model.network).x, data.y
     descent, unit = Descent.of(training), _loss_unit(training, data)
-    state = layer_signals(model, x, y)
+    with np.errstate(over="ignore", invalid="ignore"):
+        state = layer_signals(model, x, y)
     _require_range(x, y, state.outputs)
     kind = classify(model.network.activation)
     case = Plateau.of(
