@@ -67,14 +67,14 @@ class OneLineErrors(TyperGroup):
             _fail(f"{error.filename or 'system'}: {error.strerror or error}")
         except MemoryError:
             _fail("out of memory: ask for less")
+        except typer.Abort:
+            sys.exit(130)
         except RuntimeError as error:  # JAX has no other word for what the machine lacks
             if any(words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory")):
                 _fail("out of memory: ask for less")
             if "initialize backend" not in str(error):
                 raise
             _fail(f"JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS')!r}: {error}")
-        except typer.Abort:
-            sys.exit(130)
         except _ClickException as error:
             _fail(error.format_message())  # pyright: ignore[reportAttributeAccessIssue]
         else:
