@@ -126,7 +126,7 @@ def program(arguments, **options):
     text = f"import sys; sys.argv = {['dynagram', *arguments]!r}; from dynagram.cli import main"
     return subprocess.Popen(
         [sys.executable, "-c", text + "; main()"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_whoever_stops_reading_is_no_failed_check():
     assert process.wait() == 141
     assert process.stderr is not None
     with process.stderr as errors:
-        assert errors.read() == b""
+        assert errors.read() == ""
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -146,12 +146,12 @@ def test_a_terminal_without_greek_letters_gets_what_it_can_show(encoding):
     process = program(["critical", "tanh"], env=os.environ | {"PYTHONIOENCODING": encoding})
     output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert b"C_W" in output
+    assert "C_W" in output
 
 
 def test_a_cache_that_is_no_folder_is_named(desk):
     process = program(["cite", "train"], env=os.environ | {"DYNAGRAM_CACHE": str(desk / "x.npy")})
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert errors.startswith(b"error: DYNAGRAM_CACHE = ")
-    assert errors.count(b"\n") == 1
+    assert errors.startswith("error: DYNAGRAM_CACHE = ")
+    assert errors.count("\n") == 1
