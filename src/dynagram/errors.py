@@ -34,7 +34,12 @@ def _is_command(character: str) -> bool:
 
 
 class DynagramError(Exception):
-    """Base of every error raised on purpose by dynagram."""
+    """Base of every error raised on purpose by dynagram: one line that a terminal can show.
+
+    **Arguments:**
+
+    - `message`: what is wrong; line breaks become spaces, control characters escapes.
+    """
 
     def __init__(self, message: str = ""):
         super().__init__(printable(re.sub(r"\s*\n\s*", " ", message.strip())))

@@ -195,7 +195,7 @@ def test_predict_refuses_bad_files(complaint, tmp_path):
         np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
         assert words in complaint(*predict(tmp_path / f"{name}.npy"))
     assert "no such file" in complaint(*predict(tmp_path / "missing.npy"))
-    assert "no such file" in complaint(*predict(tmp_path))
+    assert "is a folder" in complaint(*predict(tmp_path))
     (tmp_path / "noise.npy").write_bytes(b"not an array")
     assert "no numbers in this file" in complaint(*predict(tmp_path / "noise.npy"))
     (tmp_path / "nothing.npy").write_bytes(b"")
