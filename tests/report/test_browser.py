@@ -75,11 +75,14 @@ def report(tmp_path_factory) -> Path:
     lines = {HOSTILE: Line(x, x**2, 0.1 * x), "theory": Line(x, x**2 + 1)}
     one = line_chart(lines, Axis("layer"), Axis("value"), title="a rather long title " * 6)
     two = panels({"left": lines, HOSTILE: lines}, Axis("x"), Axis("y"))
+    layers = {name: Line(x, x, band=(x - 1, x + 1)) for name in ("first", "second")}
+    three = line_chart(layers, Axis("step"), Axis("a title\nof two lines"), ordered=True)
     rows = [["b", "10.5", HOSTILE], ["a", "−2", "y"], ["c", "9 ± 1", "z"]]
     blocks = [
         Finding(HOSTILE, "1", "2 ± 1", "trust: " + HOSTILE, reasons=[HOSTILE]),
         Figure(one, "A chart.", "call()"),
         Figure(two, "Panels."),
+        Figure(three, "Ranges of layers."),
         Table(["name", "number", HOSTILE], rows),
         Table(["name"], [["folded " + HOSTILE]], folded=HOSTILE),
         Code("pip install " + "x" * 300),
@@ -103,8 +106,8 @@ def test_a_page_opens_fits_and_asks_for_nothing(page_of, report, viewport, dark)
     others = [url for url in page.seen["requests"] if not url.startswith(("file:", "data:"))]
     assert others == []
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
-    assert page.locator(".chart svg.marks").count() == 2
-    for index in range(2):
+    assert page.locator(".chart svg.marks").count() == 3
+    for index in range(3):
         box = page.locator(".chart svg.marks").nth(index).bounding_box()
         assert 150 < box["width"] <= viewport["width"]
     assert page.title() == HOSTILE  # names stay text

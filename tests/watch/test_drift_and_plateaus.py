@@ -163,6 +163,48 @@ def test_the_end_of_a_plateau_is_forecast_once_and_comes_then():
     assert watcher.last.values["plateau", ""] == 2.0
 
 
+@pytest.mark.slow
+def test_a_plateau_of_classes_is_forecast():
+    """Labels, as a cross-entropy of PyTorch takes them."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 6)
+    y = (x[:, 0] + 0.3 * x[:, 1] > 0).long() + (x[:, 2] > 0.8).long()
+    model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(),
+                          nn.Linear(32, 3))  # fmt: skip
+    with torch.no_grad():
+        for part in model.parameters():
+            part.mul_(0.08 if part.ndim == 2 else 0.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    names = ["loss", "plateau", "escape"]
+    watcher = dynagram.watch(model, (x, y), every=10, optimizer=optimizer, quantities=names)
+    losses = []
+    for _ in range(2500):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        known = [alert for alert in watcher.alerts if alert.quantity == "escape"]
+        if known and loss < 0.8 * losses[known[0].step - 1]:
+            break
+    watcher.close()
+    assert watcher.failures == []
+    assert "will leave it at step" in known[0].sentence
+    forecast = float(known[0].sentence.split("at step ")[1].split()[0])
+    assert 0.7 < len(losses) / forecast < 1.4
+
+
+def test_a_number_at_the_end_of_its_range_is_told_once():
+    from dynagram.watch import Band
+    from dynagram.watch._measure import Guard
+
+    guard, key = Guard(), ("activation", "0")
+    bands = {key: Band(1.0, 0.9, 1.1, "redrawn", (0.8, 1.2))}
+    values = [1.0, 1.25, 1.15, 1.25, 1.19, 1.3, 1.05, 1.25]
+    told = [len(guard.alerts(step, {key: value}, bands)) for step, value in enumerate(values)]
+    assert told == [0, 1, 0, 0, 0, 0, 0, 1]
+
+
 def test_a_loss_that_wavers_is_not_forecast_again_and_again(monkeypatch):
     from dynagram.watch import _run_quantities
     from dynagram.watch._context import Context, Memory

@@ -32,8 +32,8 @@ def report(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A TOML file of a problem, the folder of a run, a file of weights, or "
-            "package.module:function that makes your model; without one, handwritten digits."
+            help="A TOML file of a problem, the folder of a run or of a watch, a file of weights, "
+            "or package.module:function that makes your model; without one, handwritten digits."
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the page.")] = Path(
@@ -62,15 +62,19 @@ def report(
     Birth, training, what is learned, plateaus, one network from inside, advice. Stages that are
     finished are kept: the same command continues a report that was stopped.
     """
-    from dynagram.report.story import write_story
+    from dynagram.report.story import is_watched, write_story, write_watched
 
+    if source is not None and is_watched(source):
+        _check_watched(
+            {"--data": data, "--activation": activation, "--layers": layers, "--lr": lr,
+             "--members": members, "--quick": quick or None, "--seed": seed or None}
+        )  # fmt: skip
+        _say(write_watched(source, _folder(output)))
+        return
     subject = _subject(source, data, activation, layers, lr)
     effort = _effort(quick, members, seed)
     subject = replace(subject, command=subject.command + _options(quick, members, seed))
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
+    _folder(output)
     try:
         with _stage_bar() as watch:
             page = write_story(subject, output, effort=effort, watch=watch)
@@ -78,10 +82,30 @@ def report(
         if (output / "stages").is_dir():
             tell("finished stages are kept: the same command continues")
         raise
+    _say(page)
+
+
+def _folder(output: Path) -> Path:
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidValueError("--output", str(output), "cannot be made a folder") from error
+    return output
+
+
+def _say(page: Path) -> None:
     size = page.stat().st_size
     print(
         f"The report is in {page} ({size / 1e6:.1f} MB). Open it in a browser; it needs no network."
     )
+
+
+def _check_watched(options: dict[str, Any]) -> None:
+    """A watch has recorded all that its page shows: no option changes it."""
+    for name, value in options.items():
+        if value is not None:
+            shown = str(value) if isinstance(value, Path) else value
+            raise InvalidValueError(name, shown, "does not go with the folder of a watch")
 
 
 def _subject(

@@ -16,6 +16,7 @@ from dynagram.results._estimate import Estimate
 # Room at both ends of an axis, so that no mark sits on the frame; the legend's entries in a row.
 _MARGIN = 0.04
 _LEGEND_COLUMNS = 4
+_LONGEST_LEGEND = 12
 # Lines of fewer values than this show where their values are.
 _FEW = 120
 
@@ -28,7 +29,7 @@ class Axis:
 
     **Arguments:**
 
-    - `title`: what is along it, with its unit.
+    - `title`: what is along it, with its unit; in lines, where it is long.
     - `scale`: "linear", "log" or "symlog".
     - `ticks`: where ticks are wanted; None leaves them to the chart.
     - `domain`: the range shown; None takes that of all values and bars, with room around them.
@@ -55,12 +56,14 @@ class Line:
     - `x`, `y`: its places and values; what is not finite is a gap.
     - `error`: half the lengths of its error bars.
     - `rings`: another way to get the same values, drawn as rings at the same places.
+    - `band`: the lower and upper ends of a shaded range behind it.
     """
 
     x: Numbers
     y: Numbers
     error: Numbers | None = None
     rings: Numbers | None = None
+    band: tuple[Numbers, Numbers] | None = None
 
     @classmethod
     def through(cls, estimates: Mapping[Any, Estimate], sigmas: float = 2.0) -> Line:
@@ -81,11 +84,12 @@ def line_chart(
     width: int = WIDTH,
     height: int = HEIGHT,
     names: Sequence[str] | None = None,
+    ordered: bool = False,
 ) -> Chart:
     """Named lines and clouds of points in one panel.
 
     Names are told apart by colour and by dash or, where there are only points, by shape; a name
-    among both lines and points has one colour.
+    among both lines and points has one colour. Colours of names in an order run along it.
 
     **Arguments:**
 
@@ -95,6 +99,8 @@ def line_chart(
     - `diagonal`: adds y = x, for predicted against measured.
     - `title`, `width`, `height`: of the panel; sizes in pixels.
     - `names`: all names of the legend, where it is shared with other panels.
+    - `ordered`: whether the names of lines are an order, such as that of layers; more of them than
+        a legend can hold are named where one points at them.
 
     **Returns:** the chart, for `save`.
 
@@ -111,12 +117,14 @@ def line_chart(
     across = alt.X("x:Q", title=x.title, scale=_scale(x), axis=_ticks(x))
     layers = [*_guides(x, y), *([_diagonal(x, y, across)] if diagonal else [])]
     colour = distinguished(alt.Color, "name", names, lines=bool(lines), columns=_LEGEND_COLUMNS)
+    dash = distinguished(alt.StrokeDash, "name", names, lines=True, columns=_LEGEND_COLUMNS)
+    told = {} if ordered else {"strokeDash": dash}
+    colour = _along(names) if ordered else colour
     if lines:
-        dash = distinguished(alt.StrokeDash, "name", names, lines=True, columns=_LEGEND_COLUMNS)
         few = sum(len(line.x) for line in lines.values()) < _FEW
         plain = not points and all(line.rings is None for line in lines.values())
         dots = alt.OverlayMarkDef(size=26) if few and plain else False
-        layers += _marks(lines, across, y, colour, line=dash, dots=dots)
+        layers += _marks(lines, across, y, colour, line=told, dots=dots)
     if points:
         shape = distinguished(alt.Shape, "name", names, columns=_LEGEND_COLUMNS)
         layers += _marks(points, across, y, colour, shape=None if lines else shape)
@@ -211,19 +219,23 @@ def _marks(
     y: Axis,
     colour: Any,
     *,
-    line: Any = None,
+    line: Mapping[str, Any] | None = None,
     dots: Any = False,
     shape: Any = None,
 ) -> list[Any]:
-    """Lines (if `line` tells their dashes) or points, bars and rings where there are any."""
-    place = {"title": y.title, "scale": _scale(y), "axis": _ticks(y)}
+    """Lines (if `line` tells how they differ) or points; bands, bars, rings where there are any."""
+    place = {"title": _title(y), "scale": _scale(y), "axis": _ticks(y)}
     base = alt.Chart(_rows(series)).encode(x=x, color=colour)
+    layers = []
+    if any(entry.band is not None for entry in series.values()):
+        shaded = base.mark_area(opacity=0.14, clip=True, interpolate="step-after")
+        layers.append(shaded.encode(y=alt.Y("from:Q", **place), y2="to:Q"))
     if line is not None:
         drawn = base.mark_line(clip=True, point=dots)
-        layers = [drawn.encode(y=alt.Y("y:Q", **place), order="order:Q", strokeDash=line)]
+        layers += [drawn.encode(y=alt.Y("y:Q", **place), order="order:Q", **line)]
     else:
         drawn = base.mark_point(size=45, opacity=0.8, clip=True)
-        layers = [drawn.encode(y=alt.Y("y:Q", **place), **({"shape": shape} if shape else {}))]
+        layers += [drawn.encode(y=alt.Y("y:Q", **place), **({"shape": shape} if shape else {}))]
     if any(entry.error is not None for entry in series.values()):
         bars = base.mark_rule(strokeWidth=1.5, clip=True)
         layers.append(bars.encode(y=alt.Y("low:Q", **place), y2="high:Q"))
@@ -231,6 +243,10 @@ def _marks(
         rings = base.mark_point(filled=False, size=36, clip=True)
         layers.append(rings.encode(y=alt.Y("ring:Q", **place)))
     return layers
+
+
+def _title(axis: Axis) -> str | list[str]:
+    return axis.title.split("\n") if "\n" in axis.title else axis.title
 
 
 def _rows(series: Mapping[str, Line]) -> Any:
@@ -241,17 +257,31 @@ def _rows(series: Mapping[str, Line]) -> Any:
         return np.full(len(line.x), np.nan) if values is None else np.asarray(values, dtype=float)
 
     lines = list(series.values())
-    y = joined([np.asarray(line.y, dtype=float) for line in lines])
-    error = joined([gaps(line, line.error) for line in lines])
-    return chart_rows(
-        name=[name for name, line in series.items() for _ in line.x],
-        order=[index for line in lines for index in range(len(line.x))],
-        x=joined([np.asarray(line.x, dtype=float) for line in lines]),
-        y=y,
-        low=y - error,
-        high=y + error,
-        ring=joined([gaps(line, line.rings) for line in lines]),
-    )
+    columns: dict[str, Any] = {
+        "name": [name for name, line in series.items() for _ in line.x],
+        "order": [index for line in lines for index in range(len(line.x))],
+        "x": joined([np.asarray(line.x, dtype=float) for line in lines]),
+        "y": joined([np.asarray(line.y, dtype=float) for line in lines]),
+    }
+    if any(line.error is not None for line in lines):
+        error = joined([gaps(line, line.error) for line in lines])
+        columns |= {"low": columns["y"] - error, "high": columns["y"] + error}
+    if any(line.rings is not None for line in lines):
+        columns["ring"] = joined([gaps(line, line.rings) for line in lines])
+    if any(line.band is not None for line in lines):
+        bands = [line.band or (None, None) for line in lines]
+        for index, name in enumerate(("from", "to")):
+            ends = [gaps(line, band[index]) for line, band in zip(lines, bands, strict=True)]
+            columns[name] = joined(ends)
+    return chart_rows(**columns)
+
+
+def _along(names: Sequence[str]) -> Any:
+    """Colours in order; a legend where it is short."""
+    legend = alt.Legend(orient="bottom", symbolType="stroke", symbolSize=250, symbolOpacity=1,
+                        columns=_LEGEND_COLUMNS)  # fmt: skip
+    shown = legend if len(names) <= _LONGEST_LEGEND else None
+    return alt.Color("name:O", title=None, scale=alt.Scale(domain=list(names)), legend=shown)
 
 
 def _domain(axis: Axis, shown: Sequence[Line], *, along_x: bool) -> tuple[float, float]:

@@ -15,12 +15,18 @@ REFERENCE = "#8a8f98"  # guide lines: readable on white and on near-black
 _LIGHT_SERIES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 _DARK_SERIES = ["#56B4E9", "#E69F00", "#2CC79B", "#E79BC4", "#F0E442", "#7FA8FF"]
 
+# What has an order, such as layers, runs from cold to warm.
+_LIGHT_ORDER = ["#0072B2", "#00897B", "#B8860B", "#C2410C"]
+_DARK_ORDER = ["#56B4E9", "#2CC79B", "#F0E442", "#F58B5B"]
 
-def _config(text: str, faint: str, background: str, series: list[str]) -> dict[str, Any]:
+
+def _config(
+    text: str, faint: str, background: str, series: list[str], order: list[str]
+) -> dict[str, Any]:
     return {
         "background": background,
         "font": FONT,
-        "range": {"category": series},
+        "range": {"category": series, "ordinal": {"scheme": order}},
         "view": {"stroke": None},
         "axis": {
             "labelColor": text,
@@ -49,5 +55,5 @@ def _config(text: str, faint: str, background: str, series: list[str]) -> dict[s
     }
 
 
-LIGHT = _config("#1f2328", "#e6e8eb", "#ffffff", _LIGHT_SERIES)
-DARK = _config("#e6e8eb", "#34393f", "#1b1f24", _DARK_SERIES)
+LIGHT = _config("#1f2328", "#e6e8eb", "#ffffff", _LIGHT_SERIES, _LIGHT_ORDER)
+DARK = _config("#e6e8eb", "#34393f", "#1b1f24", _DARK_SERIES, _DARK_ORDER)

@@ -9,7 +9,7 @@ from dynagram.data import Data
 from dynagram.errors import DynagramError
 from dynagram.networks._mlp import Architecture
 from dynagram.training import GradientDescent, Optax, Training
-from dynagram.watch._look import Look, to_numpy
+from dynagram.watch._look import Look, Task, to_numpy
 
 _MOST_SAMPLES = 512
 _MOST_PARAMETERS = 500_000  # of networks whose forecast takes seconds
@@ -49,6 +49,14 @@ def _none(step: int, reason: str) -> Escape:
     return Escape(None, math.nan, math.nan, words)
 
 
+def _data(task: Task, outputs: int) -> Data:
+    x, y = to_numpy(task.x[:_MOST_SAMPLES]), task.y[:_MOST_SAMPLES]
+    x = x.reshape(len(x), -1)
+    if task.loss == "mean":
+        return Data(x, y.reshape(len(y), -1))
+    return Data.of_classes(x, y.ravel(), outputs=outputs)
+
+
 def _forecast(look: Look, step: int) -> Escape:
     from dynagram.theory.saddle._forecast import forecast
 
@@ -68,8 +76,7 @@ def _forecast(look: Look, step: int) -> Escape:
     model = task.read()
     if not isinstance(model.network, Architecture):
         return _none(step, "only MLPs are forecast")
-    x, y = to_numpy(task.x[:_MOST_SAMPLES]), task.y[:_MOST_SAMPLES]
-    data = Data(x.reshape(len(x), -1), y.reshape(len(y), -1) if task.loss == "mean" else y.ravel())
+    data = _data(task, model.network.output_size)
     rule = GradientDescent(look.eta)
     if look.momentum:
         rule = Optax("momentum", look.eta, momentum=look.momentum)

@@ -19,9 +19,13 @@ from dynagram.watch._band import Alert, Band
 from dynagram.watch._frames import Decoder
 from dynagram.watch._record import Key, Record
 from dynagram.watch._registry import QUANTITIES
+from dynagram.watch._table import layer_grid, run_grid
 
 if TYPE_CHECKING:
     import xarray
+    from rich.table import Table
+else:
+    Table = object  # imported when a table is shown
 
 HEADER, RECORDS, EVENTS = "watch.json", "records.bin", "events.jsonl"
 _LARGEST_FILE = 2**32
@@ -39,7 +43,8 @@ class History:
     - `steps`, `seconds`, `costs`: of the records: when, and how long each took.
     - `values`: by quantity, (record,) or (record, layer); NaN where it was not recorded, infinity
         where it was no number.
-    - `bands`: the last band of everything that has one, by (quantity, layer).
+    - `ranges`: by (quantity, layer), the bands of everything that has one, each with the step from
+        which on it was.
     - `alerts`: all of them, in order.
     - `failures`: what could not be measured, a line each.
     - `end`: bytes of the file of records that are good.
@@ -51,11 +56,16 @@ class History:
     seconds: Float[np.ndarray, " record"]
     costs: Float[np.ndarray, " record"]
     values: dict[str, np.ndarray]
-    bands: dict[Key, Band]
+    ranges: dict[Key, tuple[tuple[int, Band], ...]]
     alerts: tuple[Alert, ...]
     failures: tuple[str, ...]
     end: int
     lost: int = 0
+
+    @property
+    def bands(self) -> dict[Key, Band]:
+        """The last band of everything that has one."""
+        return {key: changes[-1][1] for key, changes in self.ranges.items()}
 
     def last(self) -> Record:
         """The last record, with the newest of the numbers that come by turns."""
@@ -83,6 +93,20 @@ class History:
             name: (("step", "layer")[: table.ndim], table) for name, table in self.values.items()
         }
         return xarray.Dataset(variables, coords={"step": self.steps, "layer": list(self.layers)})
+
+    def table(self) -> Table:
+        """A rich table of the newest numbers of every layer."""
+        return layer_grid(self.last(), self.layers).rich()
+
+    def plot(self, quantity: str = "loss") -> Any:
+        """One quantity over the steps, with its ranges and alerts (extra `report`)."""
+        from dynagram.report._watch_charts import history_chart
+
+        return history_chart(self, quantity)
+
+    def _repr_html_(self) -> str:
+        record = self.last()
+        return run_grid(record).html(repr(self)) + layer_grid(record, self.layers).html()
 
     def __repr__(self) -> str:
         return f"History({len(self.steps)} records of {len(self.layers)} layers)"
@@ -138,13 +162,13 @@ def read_history(folder: Path, until: int | None = None) -> History:
         part = table[:, first : first + width]
         values[name] = part if QUANTITIES[name].of_layer else part[:, 0]
         first += width
-    bands, alerts, failures = _told(read_events(folder), until)
+    ranges, alerts, failures = _told(read_events(folder), until)
     return History(
         tuple(layers),
         np.array([row[0] for row in rows], dtype=np.int64),
         np.array([row[1] for row in rows], dtype=np.float64),
         np.array([row[2] for row in rows], dtype=np.float64),
-        values, bands, alerts, failures, end, lost,
+        values, ranges, alerts, failures, end, lost,
     )  # fmt: skip
 
 
@@ -197,8 +221,10 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
 
 def _told(
     events: list[dict[str, Any]], until: int | None
-) -> tuple[dict[Key, Band], tuple[Alert, ...], tuple[str, ...]]:
-    bands: dict[Key, Band] = {}
+) -> tuple[
+    dict[Key, tuple[tuple[int, Band], ...]], tuple[Alert, ...], tuple[str, ...]
+]:  # fmt: skip
+    ranges: dict[Key, list[tuple[int, Band]]] = {}
     alerts: list[Alert] = []
     failures: dict[str, None] = {}
     for event in events:
@@ -208,14 +234,18 @@ def _told(
                 continue
             if kind == "band":
                 key = (str(event["quantity"]), str(event["layer"]))
-                ends = [float(event[name]) if event[name] is not None else np.inf
-                        for name in ("low", "high")]  # fmt: skip
+                low, high = (
+                    float(open_end if event[name] is None else event[name])
+                    for name, open_end in (("low", -np.inf), ("high", np.inf))
+                )
                 alarm = event["alarm"] and (float(event["alarm"][0]), float(event["alarm"][1]))
-                bands[key] = Band(event["expected"], ends[0], ends[1], event["origin"], alarm)
+                band = Band(event["expected"], low, high, event["origin"], alarm)
+                ranges.setdefault(key, []).append((int(event["step"]), band))
             elif kind == "alert":
                 alerts.append(Alert(**event))
             elif kind == "failure":
                 failures.setdefault(str(event["line"]))
         except (KeyError, TypeError, ValueError):  # not ours
             continue
-    return bands, tuple(alerts), tuple(failures)
+    kept = {key: tuple(changes) for key, changes in ranges.items()}
+    return kept, tuple(alerts), tuple(failures)

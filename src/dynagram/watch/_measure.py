@@ -64,7 +64,11 @@ def _places(quantity: Quantity, layers: int, turn: int | None) -> Sequence[int |
 
 
 class Guard:
-    """Raises an alert when a number leaves its band, and again only after it was back inside."""
+    """Raises an alert when a number leaves its band, and again only after it was back inside.
+
+    Where an alert is raised beyond a wider range, inside is the narrow one: a number that wavers
+    about the end of the wide one is told once.
+    """
 
     def __init__(self) -> None:
         self._outside: set[Key] = set()
@@ -83,9 +87,9 @@ class Guard:
             band = bands.get(key)
             if band is None or band.origin == "null" or not math.isfinite(value):
                 continue
-            if not band.alarms(value):
+            if band.holds(value):
                 self._outside.discard(key)
-            elif key not in self._outside:
+            elif key not in self._outside and band.alarms(value):
                 self._outside.add(key)
                 raised.append(_alert(step, key, value, band))
         return tuple(raised)

@@ -36,6 +36,7 @@ from dynagram.report.story._subject import (
 )
 from dynagram.report.story._training import TITLE as _TRAINING
 from dynagram.report.story._training import tell_training
+from dynagram.report.story._watched import is_watched, write_watched
 from dynagram.results._files import write_atomically
 
 __all__ = [
@@ -45,11 +46,13 @@ __all__ = [
     "Subject",
     "default_subject",
     "equal_rates",
+    "is_watched",
     "of_config",
     "of_model",
     "of_run",
     "trained_models",
     "write_story",
+    "write_watched",
 ]
 
 STAGES = (
