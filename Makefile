@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs hashes bench clean
 
 .venv/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -35,6 +35,15 @@ lint: .venv/dev
 
 docs: .venv/dev
 	$(BIN)/mkdocs build --strict
+
+# After a change of constraints.txt or of the dependencies.
+hashes: .venv/dev
+	$(PIP) uv
+	{ sed '/^#/!d' hashes.txt; echo 'hatchling>=1.27' | $(BIN)/uv pip compile pyproject.toml - \
+	  --extra report --extra runs --extra sklearn --extra dask --extra studio \
+	  --constraint constraints.txt --universal --python-version 3.11 --generate-hashes \
+	  --no-annotate --no-header --quiet; } > hashes.new
+	mv hashes.new hashes.txt
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/kernels.py

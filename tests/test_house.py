@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -373,3 +374,25 @@ def test_documents_and_examples_import_nothing_private():
         )
     }
     assert private == {}
+
+
+def pins(file):
+    """Versions by normal name, in a file of requirements."""
+    found = re.findall(r"^([\w.-]+)==([^\s;\\]+)(.*?)(?=^\S|\Z)", file.read_text(), re.M | re.S)
+    return {re.sub(r"[-_.]+", "-", name).lower(): (pin, rest) for name, pin, rest in found}
+
+
+def test_hashes_are_of_the_versions_that_are_tested():
+    """`make hashes` after a change of one of them."""
+    hashed, tested = pins(ROOT / "hashes.txt"), pins(ROOT / "constraints.txt")
+    assert len(hashed) > 50
+    assert [name for name, (_, rest) in hashed.items() if "--hash=sha256:" not in rest] == []
+    common = {name: pin for name, (pin, _) in hashed.items() if name in tested}
+    assert common == {name: tested[name][0] for name in common}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"],
+              *(line for extra in ("report", "runs", "sklearn", "dask", "studio")
+                for line in extras[extra] if not line.startswith("dynagram"))]  # fmt: skip
+    names = {re.match(r"[\w.-]+", line).group().lower() for line in needed}
+    assert names - set(hashed) == set()
