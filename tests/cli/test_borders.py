@@ -143,7 +143,8 @@ def test_whoever_stops_reading_is_no_failed_check():
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_greek_letters_gets_what_it_can_show(encoding):
-    process = program(["critical", "tanh"], env=os.environ | {"PYTHONIOENCODING": encoding})
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    process = program(["critical", "tanh"], env=env, encoding=encoding)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "C_W" in output
