@@ -49,6 +49,7 @@ def write_watched(run: str | Path, folder: str | Path) -> Path:
     )
     page = render(f"{name}: a training, watched", [*sections, _meanings(history, str(run))],
                   lead=lead, footer=_FOOTER)  # fmt: skip
+    Path(folder).mkdir(parents=True, exist_ok=True)
     return write_atomically(Path(folder) / "index.html", page.encode())
 
 
