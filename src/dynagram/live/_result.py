@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -196,4 +197,18 @@ def _cell(reading: LayerReading | None) -> str:
     if reading.low is None or reading.high is None:
         return short(reading.measured, 3)
     star = "*" if reading.source == MONTE_CARLO else ""
-    return f"{short(reading.measured, 3)} ({short(reading.low, 2)}…{short(reading.high, 2)}){star}"
+    digits = _digits(reading.low, reading.high)
+    ends = f"{short(reading.low, digits)}…{short(reading.high, digits)}"
+    return f"{short(reading.measured, digits + 1)} ({ends}){star}"
+
+
+def _digits(low: float, high: float) -> int:
+    """Two, or as many as tell the ends of a narrow band apart.
+
+    >>> _digits(0.5, 0.9), _digits(1.664e-5, 1.671e-5)
+    (2, 4)
+    """
+    size, width = max(abs(low), abs(high)), high - low
+    if not 0.0 < width < size:
+        return 2
+    return min(max(2, 1 + math.ceil(math.log10(size / width))), 6)
