@@ -212,7 +212,7 @@ def test_models_that_cannot_be_read_are_measured_only():
     with torch.no_grad():
         model[3].weight[:, :] = model[3].weight[0]  # every unit the same: variance as it was
     wrong = check(model, x)
-    assert [cause.name for cause in wrong.causes] == ["signal outside"]
+    assert [cause.name for cause in wrong.causes] == ["constant weights"]
     with pytest.raises(InvalidValueError, match="only a model that can be read"):
         check(model, x, expected=MLP([6, 32, 32, 2], "relu", C_b=0.0, C_W=2.0))
 

@@ -9,29 +9,38 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidValueError
-from dynagram.live._bands import band_of_draws, family_threshold
+from dynagram.live._bands import family_threshold
 from dynagram.live._causes import Cause, WeightReading, explain_weights
 from dynagram.live._cropping import crop
 from dynagram.live._drift import find_drift
-from dynagram.live._expectation import DRAWS, expect_stages
+from dynagram.live._expectation import expect_stages
 from dynagram.live._faults import (
     find_dead_units,
+    find_large_epsilon,
+    find_large_readout,
     find_lost_signal,
     find_no_effect,
     find_no_numbers,
+    find_silent_layers,
     find_unscaled_inputs,
     find_wrong_softmax,
 )
-from dynagram.live._live import Live, batch_of, is_torch, read_live, seeded
+from dynagram.live._live import (
+    Live,
+    batch_of,
+    is_torch,
+    read_live,
+)
 from dynagram.live._lone_layers import (
     find_frozen,
     find_lone_layer,
     find_lone_linear,
+    find_lone_sharing,
     find_odd_gains,
 )
+from dynagram.live._measured_only import check_measured
 from dynagram.live._recipes import (
     RECIPES,
-    Recipe,
     as_chain,
     declared_network,
     is_causal,
@@ -40,9 +49,10 @@ from dynagram.live._recipes import (
     recipe_of,
 )
 from dynagram.live._recognition import Recognised
-from dynagram.live._redraw import error_of_square, looks_uniform, redrawn
+from dynagram.live._redraw import error_of_square, looks_uniform, without_padding
 from dynagram.live._result import Check, LayerReading
 from dynagram.live._scaling import fit_scaling
+from dynagram.live._signals import explain_signals, row_of_weight
 from dynagram.live._stages import NUMBERS, measure_stages
 from dynagram.live._structure import (
     compare_structures,
@@ -51,12 +61,11 @@ from dynagram.live._structure import (
     find_lone_mask,
     find_zeros,
 )
-from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
-from dynagram.live._walk import Matrix, matrices_of, with_variances
+from dynagram.live._unread_weights import branch_ends, weights_of
+from dynagram.live._walk import matrices_of, with_variances
 from dynagram.networks import Chain
 from dynagram.networks.blocks import Attention, Dense
 from dynagram.networks.blocks._composite import every_block
-from dynagram.theory.chain import Birth, judge_birth
 from dynagram.theory.chain._scalings import count_layers
 
 _FEWEST = 16
@@ -116,9 +125,18 @@ def check(
     causes, shares = find_dead_units(live.graph)
     causes += find_no_numbers(live.graph)
     if not causes:
-        causes += find_lost_signal(live.graph) or find_odd_gains(live.graph, live.parameters)
+        causes += (
+            find_lost_signal(live.graph)
+            or find_odd_gains(live.graph, live.parameters)
+            or find_silent_layers(live.graph)
+        )
     causes += find_dropout(model, live.graph) + find_wrong_softmax(live.graph)
-    causes += find_lone_linear(live.graph, weights_of(live.graph))
+    weights = weights_of(live.graph)
+    added_to_nothing = find_lone_layer(weights, branch_ends(live.graph))
+    causes += find_lone_linear(live.graph, weights, added_to_nothing)
+    causes += find_lone_sharing(live.shared, {n: v.shape for n, v in live.parameters.items()})
+    causes += find_large_epsilon(live.graph)
+    causes += [] if expected is not None else find_large_readout(live.graph)
     unscaled, more = find_unscaled_inputs(live.graph)
     causes, notes = [*causes, *unscaled], [*_notes(live), *more]
     if is_torch(model):
@@ -137,7 +155,7 @@ def check(
             raise InvalidValueError("expected", expected, allowed)
         if recipe is not None and not (isinstance(expected, str) and expected in RECIPES):
             notes.append("of what is declared only the sizes of weights are compared")
-        made = _measured_only(live, recipe, factory, batch, seed, causes, notes)
+        made = check_measured(live, recipe, factory, batch, seed, causes, notes)
     else:
         made = _with_theory(live, live.recognised, expected, seed, causes, notes)
     if scheme is None:
@@ -217,8 +235,7 @@ def _with_theory(
     causes = [*causes, *find_lone_mask(own)]
     if expected is None:
         meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
-        # A variance against the mean of its own and others varies less; alone it says nothing.
-        errors = {p: errors[p] * (1.0 - 1.0 / n) ** 0.5 for p, n in shared.items() if p in errors}
+        errors = {p: error for p, error in shared.items() if p in errors}  # alone it says nothing
         recipe = name_recipe(own, wholes)
         if recipe is not None:
             notes.append(f"all matrices are drawn as by {recipe}")
@@ -249,7 +266,7 @@ def _with_theory(
                 band = bands.get((number, quantity))
                 stages.append((number, LayerReading.of(names[number], quantity, value, band)))
         listed += [r for n, r in stages if n == number]
-        listed += [_of_weight(names[number], r) for r in readings if r.matrix.place[0] == number]
+        listed += [row_of_weight(names[number], r) for r in readings if r.matrix.place[0] == number]
     checks = [r for r in listed if r.z is not None]
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
@@ -263,7 +280,7 @@ def _with_theory(
             own, birth, slopes.tolist(), expected is not None, notes
         )
     if not causes:
-        causes += _of_signals(listed, threshold, birth, stages)
+        causes += explain_signals(listed, threshold, live.parameters)
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
 
 
@@ -317,20 +334,9 @@ def _weight_readings(
             continue
         weight = names[matrix.place]
         name = f"{weight.name} ({weight.letter})" if several.count(weight.name) > 1 else weight.name
-        measured = float(np.mean(np.square(weight.values)))
+        measured = float(np.mean(np.square(without_padding(weight.values))))
         readings.append(WeightReading(name, wanted[matrix.place], measured, errors[matrix.place]))
     return readings
-
-
-def _of_weight(layer: str, reading: WeightReading) -> LayerReading:
-    matrix: Matrix = reading.matrix
-    quantity = "weights" if reading.matrix.is_weight else "biases"
-    spread = 1.96 * reading.error * matrix.variance
-    return LayerReading(
-        layer, quantity, reading.measured, matrix.variance, matrix.variance - spread,
-        matrix.variance + spread, reading.z if matrix.variance > 0 or reading.measured > 0 else 0.0,
-        "declared",
-    )  # fmt: skip
 
 
 def _stage_names(read: Recognised) -> dict[int, str]:
@@ -356,78 +362,3 @@ def _common(names: list[str]) -> str:
     ends = [".".join(part[len(shared) :]) for part in parts]
     inside = "+".join(end for end in ends if end)
     return ".".join([*shared, inside]) if inside else ".".join(shared)
-
-
-def _of_signals(
-    readings: list[LayerReading], threshold: float, birth: Birth | None,
-    stages: list[tuple[int, LayerReading]],
-) -> list[Cause]:  # fmt: skip
-    """Signals outside their bands though every weight has its variance."""
-    outside = [r for r in readings if r.z is not None and abs(r.z) > threshold
-               and r.quantity not in ("weights", "biases")]  # fmt: skip
-    if not outside:
-        return []
-    if birth is not None:
-        squares = {n: r.measured for n, r in stages if r.quantity == NUMBERS[0]}
-        judged = judge_birth(birth, squares, threshold=threshold)
-        if judged.messages:
-            return [Cause("signal outside", message) for message in judged.messages]
-    first = outside[0]
-    expected = "" if first.expected is None else f"{first.expected:.3g} expected"
-    return [
-        Cause(
-            "signal outside",
-            f"signal outside: {first.layer} is the first, its {first.quantity} is "
-            f"{first.measured:.3g}, {expected}: its weights have their variance and are not "
-            "independent of each other",
-        )
-    ]
-
-
-# --- measured only ----------------------------------------------------------------------------
-
-
-def _measured_only(
-    live: Live, recipe: Recipe | None, factory: Any, batch: Any, seed: int, causes: list[Cause],
-    notes: list[str],
-) -> Check:  # fmt: skip
-    measured = live.measure(None)
-    draws = _draw_again(live, factory, batch, seed)
-    weights = weights_of(live.graph)
-    ends = branch_ends(live.graph)
-    sizes, branches = read_sizes(ends, weights, recipe)
-    of_layer: dict[str, list[LayerReading]] = {}
-    for size in sizes:
-        name = size.parameter.rpartition(".")[0] or size.parameter
-        of_layer.setdefault(name, []).append(_of_weight(name, size))
-    readings = []
-    for number, layer in enumerate(measured):
-        for quantity, value in layer.numbers.items():
-            if not np.isfinite(value):
-                continue
-            values = np.array([draw[number].numbers[quantity] for draw in draws])
-            few = layer.channels < _FEWEST and quantity in NUMBERS[:2]
-            usual = float(np.mean(np.abs(values)))
-            constant = np.std(values) <= 1e-5 * usual
-            band = None
-            if not few and not constant:
-                band = band_of_draws(values, signed=quantity == NUMBERS[1])
-            readings.append(LayerReading.of(layer.name, quantity, value, band))
-        readings += of_layer.pop(layer.name, [])
-    readings += [reading for rest in of_layer.values() for reading in rest]
-    threshold = family_threshold(sum(r.z is not None for r in readings))
-    causes = [*causes, *find_copies(weights, live.frozen), *find_lone_layer(weights, ends)]
-    causes += explain_weights(sizes, branches, threshold, declared=recipe is not None)
-    if not causes:
-        causes = _of_signals(readings, threshold, None, [])
-    names = tuple(live.parameters)
-    return Check(tuple(readings), tuple(causes), threshold, "", names, tuple(notes))
-
-
-def _draw_again(live: Live, factory: Any, batch: Any, seed: int) -> list[list[Any]]:
-    """The numbers of models with other weights: made anew, or drawn as these weights look."""
-    if factory is None:
-        rng = np.random.default_rng(seed)
-        return [live.measure(redrawn(live.parameters, rng)) for _ in range(DRAWS)]
-    with seeded(seed):
-        return [read_live(factory(), batch).measure(None) for _ in range(DRAWS)]

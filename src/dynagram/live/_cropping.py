@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.live._recognition import Recognised
+from dynagram.live._redraw import padding_of
 from dynagram.networks import Chain
 from dynagram.networks.blocks import Conv, Dense, Embedding, Flatten, Select
 from dynagram.networks.blocks._composite import every_block
@@ -21,9 +22,13 @@ def crop(read: Recognised) -> tuple[Chain, tuple[Any, ...], np.ndarray]:
 
     Convolutions keep up to 64 positions, sequences as many as make 6 with two samples or less;
     where a matrix reads all positions, all stay. A readout that is also the embedding keeps the
-    outputs of tokens that do not occur, for which it is as good as a matrix of its own.
+    outputs of tokens that do not occur, for which it is as good as a matrix of its own. Tokens of
+    padding, whose vector is 0, are taken for others.
     """
     network, params, rows = _fewer(read)
+    row = padding_of(params[0]["token"]) if isinstance(network.blocks[0], Embedding) else None
+    if row is not None:
+        rows = np.where(rows == row, (row + 1) % len(params[0]["token"]), rows)
     return _of_other_tokens(network, params, rows) if read.is_tied else (network, params, rows)
 
 
@@ -33,6 +38,8 @@ def _of_other_tokens(
     readout = network.blocks[-1]
     assert isinstance(readout, Dense)
     others = np.setdiff1d(np.arange(readout.width), rows.astype(int))
+    row = padding_of(params[0]["token"])
+    others = others if row is None else others[others != row]
     if not others.size:
         return network, params, rows
     last = {key: values[..., others, :] if key == "W" else values[others]

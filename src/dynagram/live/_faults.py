@@ -24,6 +24,8 @@ _MATRICES = ("linear", "conv", "embedding", "multihead")
 _CHOICES = ("topk", "argmax", "argmin", "sort", "argsort", "multinomial", "nonzero", "one_hot",
             "round", "sign")  # fmt: skip
 _SCALINGS = ("rsqrt", "sqrt", "std", "var", "std_mean", "var_mean", "norm", "normalize")
+_MEDIAN = 0.4549  # of the square of a normal number
+_LARGE_LOGITS = 16.0  # of them the most likely token alone has nearly all the probability
 _BRIGHT, _LARGE_SQUARE = 100.0, 1e3  # pixels that were divided by 255 are at most 1
 
 
@@ -113,6 +115,93 @@ def find_lost_signal(graph: Graph) -> list[Cause]:
 
 def _is_one(value: np.ndarray) -> bool:
     return value.ndim == 0 or len(value) < 2 or bool(np.all(value == value[:1]))
+
+
+def find_silent_layers(graph: Graph) -> list[Cause]:
+    """Layers that read nothing but zeros, and the gains or weights of zeros that are to blame.
+
+    What is zero at the end of a branch or in a readout is added to others, or read by nobody; a
+    layer behind it gets no gradient.
+    """
+    if not np.any(graph.nodes[0].value):
+        return []
+    reads: dict[str, list[Node]] = {}
+    for node in (graph.nodes[number] for number in graph.between(0, graph.output)):
+        if node.op in ("linear", "conv") and node.parameters and node.inputs:
+            reads.setdefault(node.parameters[0], []).append(graph.nodes[node.inputs[0]])
+    silent, blamed = [], []
+    for name, sources in reads.items():
+        if any(np.any(source.value) for source in sources):
+            continue  # a recurrent layer reads zeros once
+        empty = _empty_before(graph, sources[0])
+        if empty:
+            silent.append(name)
+            blamed += empty
+    if not silent:
+        return []
+    names = tuple(dict.fromkeys(blamed))
+    text = f"all entries of {_listed(names)} are 0: nothing passes to {_listed(silent)}"
+    return [Cause("weights are zero", f"weights are zero: {text}", names)]
+
+
+def _empty_before(graph: Graph, node: Node) -> list[str]:
+    """The parameters of zeros that made a signal of zeros."""
+    waiting, seen = [node], set()
+    while waiting:
+        one = waiting.pop()
+        if one.number in seen or np.any(one.value):
+            continue
+        seen.add(one.number)
+        empty = [c.parameters[0] for c in one.constants if c.parameters and not np.any(c.value)]
+        if any(np.any(graph.nodes[i].value) for i in one.inputs) and empty:
+            return empty[:1]
+        waiting += [graph.nodes[i] for i in one.inputs]
+    return []
+
+
+def find_large_epsilon(graph: Graph) -> list[Cause]:
+    """Norms whose ε is larger than the variance of what they read: they do not normalise."""
+    large = []
+    for node in (graph.nodes[number] for number in graph.between(0, graph.output)):
+        epsilon = node.options.get("eps")
+        if node.options.get("name") not in NORMS or not isinstance(epsilon, float):
+            continue
+        read = graph.nodes[node.inputs[0]].value
+        variance = float(np.mean(np.square(read)))
+        if 0.0 < variance < epsilon:
+            large.append((node.parameters[0] if node.parameters else "a norm", epsilon, variance))
+    if not large:
+        return []
+    name, epsilon, variance = large[0]
+    text = f"ε of {name} is {short(epsilon, 3)}, and the mean square of what it reads "
+    text += f"{short(variance, 3)}: it hardly normalises"
+    more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
+    return [Cause("epsilon too large", f"epsilon too large: {text}{more}", tuple(
+        dict.fromkeys(name for name, _, _ in large)))]  # fmt: skip
+
+
+def find_large_readout(graph: Graph) -> list[Cause]:
+    """A readout that is also the embedding and as large as one: logits are far beyond 1.
+
+    Most logits are asked: those of the tokens that are read are large in healthy models too.
+    """
+    tables = {name for node in graph.nodes if node.op == "embedding" for name in node.parameters}
+    inside = [graph.nodes[number] for number in graph.between(0, graph.output)]
+    for node in (node for node in inside if node.op == "linear"):
+        tied = tables.intersection(node.parameters)
+        square = float(np.median(np.square(node.value))) / _MEDIAN
+        if not tied or square < _LARGE_LOGITS:
+            continue
+        (name,), n = list(tied)[:1], graph.nodes[node.inputs[0]].value.shape[-1]
+        text = f"{name} is both embedding and readout, and the mean square of most logits is "
+        text += f"{short(square, 3)}: a standard deviation of 1/√{n} = {short(n**-0.5, 2)} or less "
+        text += "serves a readout, or a factor in front of it"
+        return [Cause("readout too large", f"readout too large: {text}", (name,))]
+    return []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def find_wrong_softmax(graph: Graph) -> list[Cause]:

@@ -81,30 +81,21 @@ def trace_jax(model: Any, x: Any, params: Any = None) -> tuple[Graph, dict[str, 
     return Graph(tuple(nodes), output, again), arrays
 
 
-def measure_jax(
-    graph: Graph, model: Any, x: Any, params: Any, values: dict[str, np.ndarray] | None
-) -> list[LayerNumbers]:
-    """The numbers of every layer in the precision of the parameters, or with other parameters."""
-    del graph
-    double = any(np.asarray(leaf).dtype == np.float64 for leaf in jax.tree.leaves(
-        model if params is None else params) if hasattr(leaf, "dtype"))  # fmt: skip
+def probe_jax_layers(
+    model: Any, x: Any, params: Any, channel: int = 0
+) -> Callable[[dict[str, np.ndarray] | None], list[LayerNumbers]]:
+    """The numbers of every layer in the precision of the parameters, as a function of others.
+
+    It is compiled at its first call and then goes for all draws. f is the output on a `channel`.
+    """
+    leaves = jax.tree.leaves(model if params is None else params)
+    double = any(getattr(leaf, "dtype", None) == np.float64 for leaf in leaves)
     with jax.enable_x64(double):
-        return _measure(model, x, params, values)
-
-
-def _measure(
-    model: Any, x: Any, params: Any, values: dict[str, np.ndarray] | None
-) -> list[LayerNumbers]:
-    program = as_program(model, x, params)
+        program = as_program(model, x, params)
     dtype = program.leaves[0].dtype
-    batch = np.asarray(x)
-    batch = jnp.asarray(batch, dtype) if batch.dtype.kind == "f" else jnp.asarray(batch)
-    leaves = list(program.leaves)
-    if values is not None:
-        leaves = [jnp.asarray(values[name], dtype) for name in program.names]
     layers: dict[int, tuple[str, bool]] = {}
 
-    def run(leaves: Any, shifts: dict[int, Any]) -> Any:
+    def run(leaves: Any, shifts: dict[int, Any], batch: Any) -> Any:
         seen: dict[int, Any] = {}
 
         def visit(number: int, op: str, names: Any, inputs: Any, value: Any, about: Any) -> Any:
@@ -121,14 +112,34 @@ def _measure(
             return value
 
         output = evaluate(program, leaves, batch, visit, want_value=True)
-        return jnp.mean(output.reshape(-1, output.shape[-1])[:, 0]), seen
+        return jnp.mean(output.reshape(-1, output.shape[-1])[:, channel]), seen
 
-    _, first = run(leaves, {})
-    shifts = {number: jnp.zeros_like(value) for number, value in first.items()}
-    (slopes, back), seen = jax.grad(run, argnums=(0, 1), has_aux=True)(leaves, shifts)
+    @jax.jit
+    def slopes_of(leaves: Any, batch: Any) -> Any:
+        _, first = jax.eval_shape(run, leaves, {}, batch)
+        shifts = {number: jnp.zeros(value.shape, value.dtype) for number, value in first.items()}
+        return jax.grad(run, argnums=(0, 1), has_aux=True)(leaves, shifts, batch)
+
+    def measure(values: dict[str, np.ndarray] | None) -> list[LayerNumbers]:
+        with jax.enable_x64(double):
+            leaves = list(program.leaves)
+            if values is not None:
+                leaves = [jnp.asarray(values[name], dtype) for name in program.names]
+            batch = np.asarray(x)
+            (slopes, back), seen = slopes_of(
+                leaves, jnp.asarray(batch, dtype if batch.dtype.kind == "f" else batch.dtype)
+            )
+        return _as_numbers(program.names, layers, slopes, back, seen)
+
+    return measure
+
+
+def _as_numbers(
+    names: Sequence[str], layers: Mapping[int, tuple[str, bool]], slopes: Any, back: Any, seen: Any
+) -> list[LayerNumbers]:
     squares = {
         name: float(np.sum(np.asarray(g, np.float64) ** 2))
-        for name, g in zip(program.names, slopes, strict=True)
+        for name, g in zip(names, slopes, strict=True)
     }
     total, made = sum(squares.values()), []
     for number, value in seen.items():
@@ -167,7 +178,7 @@ def as_program(model: Any, x: Any, params: Any) -> Program:
         quiet = eqx.nn.inference_mode(model)
         tree, rest = eqx.partition(quiet, eqx.is_inexact_array)
         function = lambda p, x: eqx.combine(p, rest)(x)  # noqa: E731
-        per_sample = _runs(function, tree, np.asarray(x)[0])
+        per_sample = _takes_one(function, tree, np.asarray(x))
     else:
         allowed = (
             "expected a torch.nn.Module, a JAX function with params=, an equinox or flax module or "
@@ -194,13 +205,21 @@ def _named(path: str) -> str:
     return path.strip(".").removesuffix(".value")  # which every parameter of flax.nnx ends with
 
 
-def _runs(function: Any, tree: Any, sample: np.ndarray) -> bool:
-    dtype = jax.tree.leaves(tree)[0].dtype if sample.dtype.kind == "f" else jnp.int32
-    try:
-        jax.eval_shape(function, tree, jax.ShapeDtypeStruct(sample.shape, dtype))
-    except Exception:  # a user's code may fail in any way on a sample without its batch
-        return False
-    return True
+def _takes_one(function: Any, tree: Any, batch: np.ndarray) -> bool:
+    """Whether it is for one sample, as modules of equinox are; also where it takes neither.
+
+    What is said about one sample is then what its author should read.
+    """
+    dtype = jax.tree.leaves(tree)[0].dtype if batch.dtype.kind == "f" else jnp.int32
+
+    def runs(shape: tuple[int, ...]) -> bool:
+        try:
+            jax.eval_shape(function, tree, jax.ShapeDtypeStruct(shape, dtype))
+        except Exception:  # a user's code may fail in any way
+            return False
+        return True
+
+    return runs(batch.shape[1:]) or not runs(batch.shape)
 
 
 def _double(leaf: Any) -> Any:

@@ -69,13 +69,14 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
         shared = shared_parameters(unwrapped(model))
         learns = {name: p.requires_grad for name, p in unwrapped(model).named_parameters()}
         frozen = tuple(name for name, does in learns.items() if not does)
-        measure = lambda values: measure_torch(model, x, values)  # noqa: E731
+        channel = first_output(graph)
+        measure = lambda values: measure_torch(model, x, values, channel=channel)  # noqa: E731
     else:
-        from dynagram.live._jax_trace import measure_jax, trace_jax
+        from dynagram.live._jax_trace import probe_jax_layers, trace_jax
 
         graph, parameters = trace_jax(model, x, params)
         shared = frozen = ()
-        measure = lambda values: measure_jax(graph, model, x, params, values)  # noqa: E731
+        measure = probe_jax_layers(model, x, params, first_output(graph))
     _check_finite(parameters)
     used = graph.used()
     unused = tuple(name for name in parameters if name not in used)
@@ -84,7 +85,41 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
         recognised = recognise(graph)
     except UnreadableError as error:
         reason, unread = error.reason, error.parameters
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # A model that the reading stumbles over is measured all the same.
+        reason = f"its operations could not be followed: {' '.join(str(error).split())[:100]}"
     return Live(graph, parameters, recognised, reason, unread, unused, shared, measure, frozen)
+
+
+def first_output(graph: Graph) -> int:
+    """The first output that is not always 0, as that of a token of padding is in tied models."""
+    value = graph.nodes[graph.output].value
+    if value.ndim == 0:
+        return 0
+    others = np.flatnonzero(np.any(value.reshape(-1, value.shape[-1]), axis=0))
+    return int(others[0]) if others.size else 0
+
+
+def parameters_of(model: Any, x: Any) -> Arrays:
+    """The parameters of a model by name."""
+    if is_torch(model):
+        from dynagram.live._torch_layers import unwrapped
+
+        listed = unwrapped(model).named_parameters()
+        return {name: p.detach().cpu().double().numpy() for name, p in listed}
+    from dynagram.live._jax_trace import as_program
+
+    program = as_program(model, x, None)
+    return dict(zip(program.names, map(np.asarray, program.leaves), strict=True))
+
+
+def measure_made(live: Live, model: Any, x: Any) -> list[LayerNumbers]:
+    """The numbers of the layers of another model that was made like a live one."""
+    if not is_torch(model):
+        return live.measure(parameters_of(model, x))
+    from dynagram.live._torch_probe import measure_torch
+
+    return measure_torch(model, x, channel=first_output(live.graph))
 
 
 def is_torch(model: Any) -> bool:

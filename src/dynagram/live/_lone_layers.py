@@ -50,13 +50,19 @@ def find_lone_layer(weights: Sequence[Weight], ends: set[int]) -> list[Cause]:
     return [Cause("skip missing", f"skip missing: {text} of that name", tuple(lone))]
 
 
-def find_lone_linear(graph: Graph, weights: Sequence[Weight]) -> list[Cause]:
-    """A matrix without an activation behind it, between others of its name that have one."""
+def find_lone_linear(
+    graph: Graph, weights: Sequence[Weight], others: Sequence[Cause] = ()
+) -> list[Cause]:
+    """A matrix without an activation behind it, between others of its name that have one.
+
+    `others` explain more: what is added to nothing goes into the next layer for that reason.
+    """
+    explained = {name for cause in others for name in cause.parameters}
     readers = graph.readers()
     widths = {w.name: len(w.values) for w in weights if w.letter == "W"}  # a code is narrower
     bare = {w.name for w in weights if w.letter == "W" and _goes_on(graph, w.block, readers)}
     lone = []
-    for name in bare:
+    for name in bare - explained:
         for group in _siblings(name, list(widths)):
             as_wide = [other for other in group if widths[other] == widths[name]]
             if _is_between(name, as_wide) and not bare.intersection(group):
@@ -77,11 +83,37 @@ def _goes_on(graph: Graph, number: int, readers: Mapping[int, list[Node]]) -> bo
         if node.op in ("linear", "conv"):
             return True
         value = graph.nodes[number].value
+        if not np.any(value):
+            return False  # zeros show no activation
         same = node.value.size == value.size and alike(np.ravel(node.value), np.ravel(value))
+        if same and not np.any(value < 0):  # ReLU leaves what is positive as it is
+            turned = graph.replay(number, node.number, -value)
+            same = turned is None or alike(np.ravel(turned), -np.ravel(value))
         biased = node.op == "add" and len(node.inputs) == 1 and bool(node.parameters)
         if not same and not biased and node.options.get("name") not in NORMS:
             return False
         number = node.number
+
+
+def find_lone_sharing(
+    shared: Sequence[Sequence[str]], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Cause]:
+    """Matrices that some layers of one name share, and one of that name and shape does not.
+
+    Who shares layers on purpose shares all of them, or in groups.
+    """
+    names = {name for group in shared for name in group}
+    causes = []
+    for group in shared:
+        first = group[0]
+        if len(shapes.get(first, ())) < 2:
+            continue
+        for others in _siblings(first, [*shapes, *names]):
+            alone = [o for o in others if o not in names and shapes[o] == shapes[first]]
+            if alone and len(set(others).intersection(group)) == len(group) - 1:
+                text = f"{' and '.join(group)} are one parameter, and {alone[0]} is not"
+                causes.append(Cause("shared weights", f"shared weights: {text}", tuple(group)))
+    return causes
 
 
 def find_frozen(learns: Mapping[str, bool], widths: Mapping[str, int]) -> list[Cause]:

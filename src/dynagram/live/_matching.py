@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -95,18 +96,23 @@ def _leaky(x: np.ndarray, y: np.ndarray) -> Activation | None:
     return activation(f"leaky_relu({slope!r})")
 
 
-def match_block(
+def matching_blocks(
     signal: LiveSignal, before: np.ndarray, after: np.ndarray
-) -> tuple[Block, LiveSignal] | None:
-    """The block without weights that makes the array `after` of `before`, and its signal."""
-    sigma = match_activation(before, after)
-    if sigma is not None:
-        made = signal.after(after)
-        return None if made is None else (Activate(sigma), made)
+) -> Iterator[tuple[Block, LiveSignal]]:
+    """The blocks without weights that make the array `after` of `before`, each with its signal.
+
+    A norm behind a norm looks like a leaky ReLU that hardly leaks: who asks takes the first that
+    holds for other numbers too.
+    """
+    sigma, made = match_activation(before, after), signal.after(after)
+    if sigma is not None and made is not None:
+        yield Activate(sigma), made
     normed = _match_norm(signal, after)
     if normed is not None:
-        return normed
-    return _match_pool(signal, after)
+        yield normed
+    pooled = _match_pool(signal, after)
+    if pooled is not None:
+        yield pooled
 
 
 def _match_norm(signal: LiveSignal, after: np.ndarray) -> tuple[Block, LiveSignal] | None:
@@ -114,10 +120,21 @@ def _match_norm(signal: LiveSignal, after: np.ndarray) -> tuple[Block, LiveSigna
     if made is None or made.values.shape != signal.values.shape:
         return None
     for kind in (LayerNorm, RMSNorm):
-        for epsilon in _EPSILONS:
-            if alike(made.values, _normed(kind, epsilon, signal.values)):
+        for epsilon in (*_EPSILONS, _epsilon(kind, signal.values, made.values)):
+            if epsilon is not None and alike(made.values, _normed(kind, epsilon, signal.values)):
                 return kind(epsilon), made
     return None
+
+
+def _epsilon(kind: Any, x: np.ndarray, y: np.ndarray) -> float | None:
+    """ε of y² = x²/(mean(x²) + ε) in three digits, where it is one that a norm can have."""
+    if kind is LayerNorm:
+        x = x - x.mean(axis=-1, keepdims=True)
+    square, made = (np.mean(v**2, axis=-1) for v in (x, y))
+    if not np.all(made > 0.0):
+        return None
+    epsilon = float(np.median(square / made - square))
+    return float(f"{epsilon:.3g}") if epsilon > 0.0 else None
 
 
 def _normed(kind: Any, epsilon: float, x: np.ndarray) -> np.ndarray:

@@ -157,10 +157,10 @@ def _aligned(network: Chain, expected: Chain) -> Chain:
 
 def pooled_network(
     network: Chain, error: Callable[[Matrix], float]
-) -> tuple[Chain, dict[Place, int]]:
+) -> tuple[Chain, dict[Place, float]]:
     """The structure that was read, with one variance for all matrices of a role.
 
-    And for every matrix that shares its variance with others, how many they are.
+    And for every matrix that shares its variance with others, its relative error about that.
 
     A role whose matrices agree but for a third of them has the median of C_W; others keep their
     own. `error` is the relative sampling error of a matrix's variance.
@@ -169,7 +169,7 @@ def pooled_network(
     for matrix in matrices_of(network):
         roles.setdefault(matrix.role, []).append(matrix)
     common: dict[str, float] = {}
-    counts: dict[Place, int] = {}
+    about: dict[Place, float] = {}
     for role, members in roles.items():
         shared = common_size(
             [m.variance * m.fan_in for m in members],
@@ -177,37 +177,42 @@ def pooled_network(
             same_shape=len({(m.fan_in, m.fan_out) for m in members}) == 1,
         )
         if shared is not None:
-            common[role], count = shared
-            counts |= {m.place: count for m in members if m.is_weight}
+            common[role], errors = shared
+            about |= {m.place: e for m, e in zip(members, errors, strict=True) if m.is_weight}
 
     def variance(matrix: Matrix) -> float:
         if matrix.role in common and matrix.key != "b":
             return common[matrix.role] / matrix.fan_in
         return matrix.variance
 
-    return with_variances(network, variance), counts
+    return with_variances(network, variance), about
 
 
 def common_size(
     sizes: Sequence[float], errors: Sequence[float], *, same_shape: bool = False
-) -> tuple[float, int] | None:
-    """The size that all but a third of three or more agree in, and how many do; None for none.
+) -> tuple[float, list[float]] | None:
+    """The size that all but a third of three or more agree in; None for none.
 
-    Of three matrices of one shape two are enough.
+    Large matrices know it best and count most. With it the relative standard deviation of every
+    size about the common one, which varies less if it is part of it. Of three matrices of one
+    shape two are enough.
 
-    >>> common_size([1.0, 1.02, 0.98, 4.0], [0.02] * 4)
-    (1.0, 3)
-    >>> common_size([1.0, 1.02, 4.0], [0.02] * 3, same_shape=True)
-    (1.01, 2)
+    >>> size, errors = common_size([1.0, 1.02, 0.98, 4.0], [0.02] * 4)
+    >>> size, [round(error, 4) for error in errors]
+    (1.0, [0.0163, 0.0163, 0.0163, 0.0231])
+    >>> common_size([1.0, 1.02, 4.0], [0.02] * 3, same_shape=True)[0]
+    1.01
     """
     middle = float(np.median(sizes))
     if len(sizes) < 3 or middle <= 0.0:
         return None
-    close = np.array([abs(size / middle - 1.0) < max(6.0 * error, 0.1)
-                      for size, error in zip(sizes, errors, strict=True)])  # fmt: skip
+    own = np.asarray(errors)
+    close = np.abs(np.asarray(sizes) / middle - 1.0) < np.maximum(6.0 * own, 0.1)
     if 3 * int(np.sum(close)) < 2 * len(sizes) + (not same_shape):
         return None
-    return float(np.mean(np.asarray(sizes)[close])), int(np.sum(close))
+    size = float(np.average(np.asarray(sizes)[close], weights=own[close] ** -2.0))
+    together = 1.0 / np.sum(own[close] ** -2.0)
+    return size, np.sqrt(own**2 + np.where(close, -together, together)).tolist()
 
 
 def name_recipe(network: Chain, wholes: Mapping[Place, int]) -> str | None:

@@ -76,6 +76,10 @@ def recognise(graph: Graph) -> Recognised:
     if shared:
         raise UnreadableError(f"the weights {shared[0]} are used more than once", shared)
     end, notes = _last_matrix(graph), []
+    heads = [n for i in graph.between(end, graph.output)[1:] for n in graph.nodes[i].parameters]
+    if heads:
+        reason = f"the output is made of several readouts, one of them by {heads[0]}"
+        raise UnreadableError(reason, heads)
     signal = _entering(graph)
     parts, last = read_row(graph, 0, end, signal)
     parts = fold_scales(parts)

@@ -15,11 +15,13 @@ import numpy as np
 from dynagram.activations import Activation
 from dynagram.live._graph import Constant, Graph, Node
 from dynagram.live._layouts import LiveSignal, alike, proportion
-from dynagram.live._matching import is_activation, match_activation, match_block
+from dynagram.live._matching import is_activation, match_activation, matching_blocks
+from dynagram.live._redraw import without_padding
 from dynagram.networks.blocks import Activate, Conv, Dense, Embedding, Flatten, Gated, Residual
 from dynagram.networks.blocks._block import Block
 
 _MARKS = ("softmax", "attention", "multihead")
+_SIGNED = ("linear", "conv", "add")
 _LARGE = 64.0  # times what the model computes: bounds such as that of ReLU6 show there
 
 
@@ -92,9 +94,9 @@ def _leap(
         inside = graph.between(cuts[number - 1], cuts[number])[1:]
         if any(graph.nodes[i].op in (*_MARKS, "linear", "conv", "embedding") for i in inside):
             return None
-        matched = match_block(signal, start.value, graph.nodes[cuts[number]].value)
-        if matched is not None and _is_kept(matched[0], graph, start.number, cuts[number]):
-            return *matched, number
+        for block, made in matching_blocks(signal, start.value, graph.nodes[cuts[number]].value):
+            if _is_kept(block, graph, start.number, cuts[number]):
+                return block, made, number
     return None
 
 
@@ -116,7 +118,9 @@ def _step(
         if not alike(node.value.reshape(*tokens.shape, -1), table.value[tokens]):
             raise UnreadableError("vectors that are not those of the tokens", table.parameters)
         size, width = table.value.shape
-        block = Embedding(size, width, C_token=_square(table.value), lambda_token=1.0)
+        block = Embedding(
+            size, width, C_token=_square(without_padding(table.value)), lambda_token=1.0
+        )
         parts.append(Part(block, {"token": table.value}, {"token": _name(table)}))
         return LiveSignal(node.value.reshape(*tokens.shape, width), signal.grid, "last")
     waiting = parts and isinstance(parts[-1].block, Dense | Embedding)
@@ -131,10 +135,10 @@ def _step(
         parts[-1].scale *= factor
         return _after(signal, node)
     # A branch of zeros changes nothing either: what has weights is never an activation or a norm.
-    matched = None if learns else match_block(signal, value, node.value)
-    if matched is not None and _is_kept(matched[0], graph, before, after):
-        parts.append(Part(matched[0], ()))
-        return matched[1]
+    for block, made in () if learns else matching_blocks(signal, value, node.value):
+        if _is_kept(block, graph, before, after):
+            parts.append(Part(block, ()))
+            return made
     if node.op == "add" and len(node.inputs) > 1:
         part, signal = _read_residual(graph, before, after, signal)
         parts.append(part)
@@ -161,7 +165,19 @@ def _is_kept(block: Block, graph: Graph, before: int, after: int) -> bool:
 def _is_linear_too(graph: Graph, before: int, after: int) -> bool:
     """Whether c times the signal gives c times the next; a bound that this batch keeps does not."""
     value = graph.nodes[after].value
+    if not np.any(graph.nodes[before].value):
+        made = graph.replay(before, after, _asked(graph, before))
+        value = value if made is None else made
     return all(alike(made, c * value) for c, _, made in _of_larger(graph, before, after))
+
+
+def _asked(graph: Graph, number: int) -> np.ndarray:
+    """The numbers at a node; in place of zeros, which show nothing, others that may stand there."""
+    node = graph.nodes[number]
+    if np.any(node.value):
+        return node.value
+    value = np.random.default_rng(0).normal(size=node.value.shape)
+    return value if node.op in _SIGNED else np.abs(value)
 
 
 def _of_larger(
@@ -169,10 +185,11 @@ def _of_larger(
 ) -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
     """Factors, the signal times them, and what comes out of that; nothing where it is not known.
 
-    What is never negative, such as the values of ReLU, is not made so.
+    What is never negative, such as the values of ReLU, is not made so, unless a matrix gives it.
     """
-    value = graph.nodes[before].value
-    for factor in (_LARGE, -_LARGE) if np.any(value < 0) else (_LARGE,):
+    value = _asked(graph, before)
+    has_signs = bool(np.any(value < 0)) or graph.nodes[before].op in _SIGNED
+    for factor in (_LARGE, -_LARGE) if has_signs else (_LARGE,):
         made = graph.replay(before, after, factor * value)
         if made is not None:
             yield factor, factor * value, made
@@ -253,6 +270,8 @@ def _read_conv(node: Node, signal: LiveSignal) -> tuple[Part, LiveSignal]:
     W, bias = node.constants[0], node.constants[1] if len(node.constants) > 1 else None
     out, channels, *sizes = W.value.shape
     rank = len(sizes)
+    if rank > 2:
+        raise UnreadableError(f"a convolution in {rank} dimensions", node.parameters)
 
     def each(name: str, usual: int) -> tuple[int, ...]:
         value = node.options.get(name, usual)
@@ -294,7 +313,10 @@ def _add_constant(
         raise UnreadableError("a constant is added to the signal", node.parameters)
     made = _after(signal, node)
     if isinstance(last.block, Embedding) and "position" not in last.params and last.scale == 1.0:
-        vectors = constant.value.reshape(signal.values.shape[1:])
+        every = signal.canonical(np.broadcast_to(constant.value, node.value.shape))
+        if every is None or not np.array_equal(every, np.broadcast_to(every[:1], every.shape)):
+            raise UnreadableError("vectors of positions that samples do not share", node.parameters)
+        vectors = every[0]
         block = replace(last.block, C_position=_square(vectors), lambda_position=1.0)
         params = {**last.params, "position": vectors}
         parts[-1] = Part(block, params, {**last.sources, "position": _name(constant)})

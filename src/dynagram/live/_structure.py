@@ -170,6 +170,9 @@ def find_copies(weights: Sequence[Weight], frozen: Collection[str] = ()) -> list
             causes.append(
                 Cause("constant weights", f"constant weights: {text}the same", (weight.name,))
             )
+        elif (rows := _equal_along(weight)) is not None:
+            text = f"constant weights: {rows} of {weight.name} are the same"
+            causes.append(Cause("constant weights", text, (weight.name,)))
     for a, b in combinations(matrices, 2):
         same_shape = a.values.shape == b.values.shape and a.name != b.name
         same_shape = same_shape and (a.name in frozen) == (b.name in frozen)
@@ -190,6 +193,18 @@ def find_copies(weights: Sequence[Weight], frozen: Collection[str] = ()) -> list
         more = Cause(causes[0].name, f"{causes[0].message} (and {len(causes) - 1} more)")
         return [more]
     return causes
+
+
+def _equal_along(weight: Weight) -> str | None:
+    """Whether all units have the same weights, or all inputs."""
+    values = weight.values
+    if weight.letter == "token" and np.all(values == values[:1]):
+        return "the vectors of all tokens"
+    if weight.letter == "position" or values.shape[-2] < 3 or values.shape[-1] < 3:
+        return None
+    if np.all(values == values[..., :1, :]):
+        return "the weights of all units"
+    return "the weights of all inputs" if np.all(values == values[..., :1]) else None
 
 
 def find_zeros(network: Chain, weights: Sequence[Weight]) -> list[Cause]:

@@ -16,9 +16,11 @@ from dynagram.errors import InvalidTypeError, InvalidValueError, MissingExtraErr
 try:
     import torch
     from torch import nn
+    from torch.nn.utils.spectral_norm import SpectralNorm
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
 
+_POWERS = 30  # iterations of a spectral norm; 15 are those of torch at the beginning
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _KINDS: tuple[tuple[Any, str], ...] = (
     (nn.Linear, "linear"),
@@ -88,22 +90,40 @@ def unwrapped(module: Any) -> nn.Module:
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Within it dropout is off and batch norms see their batch, as in training; then all is as was.
 
-    Modes of every module, buffers and the state of random numbers are put back.
+    Spectral norms find the largest singular value of the weights that they are given: what they
+    remember belongs to others where weights are drawn anew. Modes of every module, buffers and the
+    state of random numbers are put back.
     """
     modes = [(part, part.training) for part in module.modules()]
+    spectral = list(_spectral_norms(module))
+    powers = [norm.n_power_iterations for norm, _ in spectral]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     devices = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
     try:
         for part, _ in modes:
             part.training = isinstance(part, _BATCH_NORMS)
+        for norm, part in spectral:
+            part.training, norm.n_power_iterations = True, _POWERS
         with torch.random.fork_rng(devices=devices):
             yield
     finally:
         for part, mode in modes:
             part.training = mode
+        for (norm, _), power in zip(spectral, powers, strict=True):
+            norm.n_power_iterations = power
         with torch.no_grad():
             for buffer, values in buffers:
                 buffer.copy_(values)
+
+
+def _spectral_norms(module: nn.Module) -> Iterator[tuple[Any, nn.Module]]:
+    """Spectral norms of both kinds that torch has, each with the module whose mode they follow."""
+    for part in module.modules():
+        if isinstance(part, nn.utils.parametrizations._SpectralNorm):
+            yield part, part
+        for hook in part._forward_pre_hooks.values():
+            if isinstance(hook, SpectralNorm):
+                yield hook, part
 
 
 def arguments_of(module: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -22,7 +22,11 @@ from dynagram.live._torch_layers import (
 
 
 def measure_torch(
-    module: nn.Module, x: Any, parameters: Mapping[str, np.ndarray] | None = None
+    module: nn.Module,
+    x: Any,
+    parameters: Mapping[str, np.ndarray] | None = None,
+    *,
+    channel: int = 0,
 ) -> list[LayerNumbers]:
     """The numbers of every layer, in the precision of the module; one pass forth and back.
 
@@ -30,6 +34,7 @@ def measure_torch(
 
     - `module`, `x`: as for `torch_layers`.
     - `parameters`: values to take in place of the module's own, by name.
+    - `channel`: which output is f.
 
     **Returns:** `LayerNumbers` in order of the calls.
 
@@ -61,7 +66,9 @@ def measure_torch(
     try:
         with undisturbed(module), torch.enable_grad():
             output = first_tensor(torch.func.functional_call(module, values, arguments, options))
-            f = output.reshape(-1, output.shape[-1])[:, 0].mean()
+            f = output.reshape(-1, output.shape[-1])[:, channel].mean()
+            # With other weights a model that chooses, as experts do, may leave some layers out.
+            layers = [layer for layer in layers if layer.name in seen]
             signals = [seen[layer.name] for layer in layers]
             slopes = torch.autograd.grad(f, [*signals, *values.values()], allow_unused=True)
     finally:

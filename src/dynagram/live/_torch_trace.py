@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,10 @@ from dynagram.live._torch_layers import arguments_of, first_tensor, undisturbed,
 _ADDS = ("add", "__add__", "__radd__", "add_", "__iadd__", "sub", "__sub__")
 _MULTIPLIES = ("mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply")
 _MATMULS = ("matmul", "__matmul__", "mm", "bmm", "einsum", "__rmatmul__")
-_CONVOLUTIONS = ("conv1d", "conv2d")
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_PLACES_OF_EPSILON = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7,
+                      "instance_norm": 7}  # fmt: skip
+_EPSILON = 1e-5  # of a function of torch that is not told another
 _LOW = (torch.float32, torch.float16, torch.bfloat16)
 _CASTS = ("float", "half", "bfloat16", "type_as")
 
@@ -253,6 +256,8 @@ def _classify(
         is_data = [isinstance(known.get(id(t)), int) for t in _tensors(args)]
         if name in ("matmul", "__matmul__", "mm") and is_data == [True, False]:
             return "linear", {"transposed": True}
+        if name == "einsum" and (transposed := _is_transposed(args, is_data)) is not None:
+            return "linear", {"transposed": transposed}
         return "matmul", {"einsum": name == "einsum"}
     if name in _CONVOLUTIONS:
         given = dict(zip(("stride", "padding", "dilation", "groups"), args[3:], strict=False))
@@ -270,4 +275,31 @@ def _classify(
         return "attention", {}
     if name == "multi_head_attention_forward":
         return "multihead", {"heads": args[4] if len(args) > 4 else options.get("num_heads")}
+    if name in _PLACES_OF_EPSILON:
+        place = _PLACES_OF_EPSILON[name]
+        given = args[place] if len(args) > place else options.get("eps", _EPSILON)
+        return "other", {"name": name, "eps": given}
     return "other", {"name": name}
+
+
+def _is_transposed(args: Any, is_data: Sequence[bool]) -> bool | None:
+    """Whether an einsum is a product with a matrix (in, out), or with one (out, in); else None.
+
+    >>> x, W = torch.ones(2, 3, 4), torch.ones(5, 4)
+    >>> _is_transposed(("b t i, o i -> b t o", x, W), [True, False])
+    False
+    >>> _is_transposed(("...i,io->...o", x, W), [True, False])
+    True
+    >>> _is_transposed(("bti,oi->boi", x, W), [True, False])
+    """
+    if not isinstance(args[0], str) or sorted(is_data) != [False, True]:
+        return None
+    reads, arrow, made = args[0].replace(" ", "").partition("->")
+    terms = reads.split(",")
+    if not arrow or len(terms) != 2 or not made:
+        return None
+    data, matrix = (terms[is_data.index(which)] for which in (True, False))
+    new = made[-1]
+    if data[:-1] + new != made or new in data or data[-1] in data[:-1]:
+        return None
+    return {data[-1] + new: True, new + data[-1]: False}.get(matrix)

@@ -16,7 +16,7 @@ from dynagram.live._causes import WeightReading
 from dynagram.live._graph import Graph, Node
 from dynagram.live._recipes import Recipe, common_size
 from dynagram.live._recognition import Weight
-from dynagram.live._redraw import error_of_square
+from dynagram.live._redraw import error_of_square, without_padding
 from dynagram.live._rows import UnreadableError, weight_of
 from dynagram.live._walk import Matrix
 
@@ -66,22 +66,23 @@ def read_sizes(
     ]  # fmt: skip
     errors = [error_of_square(w.values) for w in weights]
     readings = []
-    for weight, matrix, error in zip(weights, matrices, errors, strict=True):
+    for place, (weight, matrix) in enumerate(zip(weights, matrices, strict=True)):
         if recipe is not None:
-            variance, shrink = recipe(matrix, max(branches, 1)), 1.0
+            variance, error = recipe(matrix, max(branches, 1)), errors[place]
             if variance is None:
                 continue
             meant = variance
         else:
-            like = [(m.variance, e) for m, e in zip(matrices, errors, strict=True)
-                    if m.role == matrix.role]  # fmt: skip
-            common = common_size(*zip(*like, strict=True), same_shape=True)
+            like = [i for i, m in enumerate(matrices) if m.role == matrix.role]
+            common = common_size(
+                [matrices[i].variance for i in like], [errors[i] for i in like], same_shape=True
+            )
             if common is None:
                 continue
-            meant, count = common
-            shrink = (1.0 - 1.0 / count) ** 0.5
-        readings.append(WeightReading(weight.name, replace(matrix, variance=meant), matrix.variance,
-                                      error * shrink))  # fmt: skip
+            meant, error = common[0], common[1][like.index(place)]
+        readings.append(
+            WeightReading(weight.name, replace(matrix, variance=meant), matrix.variance, error)
+        )
     return readings, branches
 
 
@@ -93,7 +94,7 @@ def _role(weight: Weight, is_end: bool, is_last: bool) -> str:
 
 
 def _square(weight: Weight) -> float:
-    return float(np.mean(np.square(weight.values, dtype=np.float64)))
+    return float(np.mean(np.square(without_padding(weight.values), dtype=np.float64)))
 
 
 def branch_ends(graph: Graph) -> set[int]:
