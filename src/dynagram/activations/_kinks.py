@@ -11,7 +11,12 @@ from dynagram.activations._core import MAX_ORDER, Activation, Kink, both_sides, 
 _NEAR, _SPACING = 20.0, 0.01
 _FARTHEST, _GROWING = 2e5, 0.005
 _MOST_CELLS = 512  # with more kinks than that σ is resolved as far as these go
+_FAINTEST = 1e-10  # what is looked at, beside the largest |σ^(p)|
 _BLURRED_ZERO = 1e-15
+# The least jump, beside what is around it; formulas that meet to nine digits are one function.
+_LEAST_SHARE = (1e-9, *[1e-11] * (MAX_ORDER - 1))
+# A steep stretch is as wide as a twentieth of the distance at which its rounding still shows.
+_AROUND = np.outer([-1.0, 1.0], np.geomspace(1e-4, 1.0, 160)).reshape(-1)
 _Jumps = dict[float, list[float]]
 
 
@@ -32,9 +37,10 @@ def find_kinks(sigma: Activation) -> tuple[Kink, ...]:
     outside = np.abs(left + right) > 2.0 * _NEAR
     jumps: _Jumps = {}
     for order in range(MAX_ORDER):
-        threshold = 1e-4 * _SPACING ** max(0, 3 - order)
         gap = _discrepancy(sigma, order, left, right)
         size = np.abs(sigma.values(right, order))
+        threshold = 1e-4 * _SPACING ** max(0, 3 - order)
+        threshold = min(threshold, _FAINTEST * float(size[~outside].max()))
         # Far out a jump counts beside the size of σ^(p) there.
         alive = gap > np.where(outside, np.maximum(threshold, 1e-9 * size), threshold)
         (cells,) = np.nonzero(alive & np.isfinite(gap))
@@ -99,13 +105,13 @@ def _steps(sigma: Activation, order: int, places: np.ndarray) -> tuple[np.ndarra
     sides = np.array([both_sides(place) for place in places])
     steps = np.diff(sigma.values(sides, order), axis=1)[:, 0]
     # A smooth σ^(p) also changes from one side to the other, by its slope, and is rounded on the
-    # scale of its peak in the neighbourhood, not of its value here.
+    # scale of its peak in the neighbourhood, and of what lower orders have there, not of its value.
     slope = np.abs(sigma.values(sides, order + 1)).max(axis=1)
     smooth = 1e-12 * np.maximum(1.0, np.abs(places)) * slope
-    wide = np.linspace(-1.0, 1.0, 64)
-    nearby = np.abs(sigma.values(places[:, None] + _SPACING * wide, order)).max(axis=1)
-    rounding = 1e-13 * np.abs(sigma.values(places[:, None] + wide, order)).max(axis=1)
-    return steps, 1e-9 * (1.0 + nearby) + smooth + rounding
+    near, wide = places[:, None] + _SPACING * _AROUND, places[:, None] + _AROUND
+    nearby = np.abs(sigma.values(near, order)).max(axis=1)
+    lower = [np.abs(sigma.values(wide, p)).max(axis=1) for p in range(order + 1)]
+    return steps, _LEAST_SHARE[order] * nearby + smooth + 1e-13 * np.max(lower, axis=0)
 
 
 def _discrepancy(sigma: Activation, order: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:

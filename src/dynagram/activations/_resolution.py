@@ -58,9 +58,10 @@ def find_panels(sigma: Activation) -> Panels:
         if closer.size:
             error, size[:, closer] = _trial(sigma, left[closer], right[closer], enough[closer])
             relative[closer] = _relative(error, size[:, closer], scale[:, closer])
-        endless = ~np.all(np.isfinite(size), axis=0)
+        finite = np.all(np.isfinite(size), axis=0)
+        endless = ~finite & (short | ~_somewhere_finite(sigma, left, right, finite))
         # At the end of the halving a mild singularity no longer counts in any average.
-        fine = (relative <= _TOLERANCE) | (short & (relative * length <= 1e-13))
+        fine = finite & ((relative <= _TOLERANCE) | (short & (relative * length <= 1e-13)))
         accepted = np.concatenate([accepted, np.stack([left, right], axis=1)[fine]])
         singular += [*zip(left[short & ~fine], right[short & ~fine], strict=True)]
         split = ~fine & ~short & ~endless
@@ -85,6 +86,18 @@ def find_panels(sigma: Activation) -> Panels:
         distances,
         scales,
     )
+
+
+def _somewhere_finite(
+    sigma: Activation, left: np.ndarray, right: np.ndarray, finite: np.ndarray
+) -> np.ndarray:
+    """Which panels are finite at one of their nodes: it is theirs to say where that ends."""
+    found = finite.copy()
+    (doubtful,) = np.nonzero(~finite)
+    if doubtful.size:
+        values = _values(sigma.function, spread(left[doubtful], right[doubtful], NODES))
+        found[doubtful] = np.any(np.all(np.isfinite(values), axis=0), axis=-1)
+    return found
 
 
 def _affordable(accepted: np.ndarray, split: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from dynagram._arrays import Array, SameArray
 from dynagram._pairs import pair_indices, pair_numbers
 from dynagram.activations import Activation
 from dynagram.gaussian._quadrature import product_rule
-from dynagram.gaussian._rounding import is_steep, rounding
+from dynagram.gaussian._rounding import is_steep, resolved_order, rounding
 from dynagram.gaussian._scalar import hermite_polynomial
 from dynagram.gaussian._two_point import two_point_matrix
 
@@ -59,7 +59,8 @@ class TwoPoint:
         K = self.K
         norm = np.sqrt(K[a, a]) * np.sqrt(K[b, b])
         collinear = (np.abs(K[a, b]) >= norm * (1.0 - _COLLINEAR)) & (norm > 0)
-        straight = (a == b) | (collinear & (not self.sigma.is_smooth or is_steep(self.sigma)))
+        beside = collinear & (a != b)
+        straight = (a == b) | (beside & (np.any(beside) and not _takes_derivatives(self.sigma, 4)))
         ratio = np.sqrt(K[b, b] / np.where(K[a, a] > 0, K[a, a], 1.0)) * np.sign(K[a, b])
         return np.where(straight, np.where(a == b, 1.0, ratio), np.nan)
 
@@ -136,7 +137,7 @@ def _straighten(
     sigma, K = averages.sigma, averages.K
     ratio = averages.on_ray(a, b)
     rays = np.flatnonzero(~np.isnan(ratio))
-    if sigma.is_smooth and not is_steep(sigma):
+    if _takes_derivatives(sigma, max(p, q) + 2):
         linear[rays] = np.stack([linear[rays].sum(axis=1), np.zeros(rays.size)], axis=1)
         total = jacobian[rays].sum(axis=1)
     else:
@@ -151,6 +152,11 @@ def _straighten(
     zero = (K[a, a] == 0.0) | (K[b, b] == 0.0)
     linear[zero[:, None] & ~np.isfinite(linear)] = 0.0
     jacobian[zero[:, None] & ~np.isfinite(jacobian)] = 0.0
+
+
+def _takes_derivatives(sigma: Activation, order: int) -> bool:
+    """Whether derivatives of averages may stand on σ, up to σ^(order), at no loss."""
+    return sigma.is_smooth and not is_steep(sigma) and resolved_order(sigma, order) == order
 
 
 def ray_derivative(sigma: Activation, K: float, s: float, p: int, q: int, order: int) -> float:
@@ -174,7 +180,8 @@ def ray_derivative(sigma: Activation, K: float, s: float, p: int, q: int, order:
 
     on_gaussian = w * hermite_polynomial(order, t) / root**order
     forms = [(on_gaussian, functools.partial(derivative, 0))]
-    if sigma.is_smooth:
+    highest = max(p, q) + order
+    if sigma.is_smooth and resolved_order(sigma, highest) == highest:
         forms.append((w, functools.partial(derivative, order)))
         forms.sort(key=lambda form: float(np.sum(np.abs(form[0]) * rounding(form[1], root * t))))
     weights, f = forms[0]
@@ -204,7 +211,7 @@ def curvature(averages: TwoPoint, p: int) -> Float[np.ndarray, "pair 6"]:
     )
     ratio = averages.on_ray(a, b)
     rays = np.flatnonzero(~np.isnan(ratio))
-    if sigma.is_smooth and not is_steep(sigma):
+    if _takes_derivatives(sigma, p + 4):
         # On the diagonal (∂_a + ∂_b)⁴/8 of f_ab: binomial weights 1, 4, 6, 4, 1.
         weights = np.array([1.5, 1.0, 1.0, 1.0, 1.0, 0.0])
         total = table[rays] @ weights

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from dynagram.activations import Activation
 from dynagram.gaussian._quadrature import SMALLEST_VARIANCE, normal_density, standard_nodes
-from dynagram.gaussian._rounding import is_steep, rounding
+from dynagram.gaussian._rounding import is_steep, resolved_order, rounding
 
 _TYPICAL_TERM = 16  # whose rounding decides between two forms
 
@@ -43,24 +43,41 @@ def hermite_table(
     A jump s of σ^(i) at z₀ puts s·δ^(r)(z − z₀), r = order − 1 − i, into σ^(order), and
     E[δ^(r)(√K x − z₀) h_k(x)] = K^{−(r+1)/2} √((k+r)!/k!) h_{k+r}(t₀) φ(t₀), t₀ = z₀/√K (D7.10).
     Of a steep σ the coefficients of σ^(order) are those of σ further on, (D7.9), where that loses
-    fewer digits. Cost: count × nodes × n multiplications, one matrix product; nodes ≈ 200-800.
+    fewer digits; where σ''' or σ'''' is singular those of σ''. Cost: count × nodes × n
+    multiplications, one matrix product; nodes ≈ 200-800.
 
     >>> from dynagram.activations import activation
     >>> hermite_table(activation("linear"), np.array([4.0]), 0, 3)[:, 0].round(12) + 0.0
     array([0., 2., 0.])
     """
     variance = np.maximum(K, SMALLEST_VARIANCE)
-    table = _direct_table(sigma, variance, order, count)
+    first = resolved_order(sigma, order)
+    table = _further_table(sigma, variance, first, order, count)
     if order == 0 or not is_steep(sigma):
         return table
-    with np.errstate(over="ignore"):
-        factor = _rising(count, order)[:, None] * variance ** (-0.5 * order)
-    direct, above = (_rounding(sigma, variance, p) for p in (order, 0))
-    better = factor[min(_TYPICAL_TERM, count - 1)] * above < direct
+    typical = min(_TYPICAL_TERM, count - 1)
+    direct, above = (
+        _factor(variance, order - p, count)[typical] * _rounding(sigma, variance, p)
+        for p in (first, 0)
+    )
+    better = above < direct
     if np.any(better):
-        further = _direct_table(sigma, variance[better], 0, count + order)[order:]
-        table[:, better] = factor[:, better] * further
+        table[:, better] = _further_table(sigma, variance[better], 0, order, count)
     return table
+
+
+def _further_table(
+    sigma: Activation, variance: np.ndarray, first: int, order: int, count: int
+) -> np.ndarray:
+    """The coefficients of σ^(order) as those of σ^(first) further on (D7.9)."""
+    further = order - first
+    table = _direct_table(sigma, variance, first, count + further)[further:]
+    return _factor(variance, further, count) * table if further else table
+
+
+def _factor(variance: np.ndarray, further: int, count: int) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return _rising(count, further)[:, None] * variance ** (-0.5 * further)
 
 
 def _rounding(sigma: Activation, variance: np.ndarray, order: int) -> np.ndarray:

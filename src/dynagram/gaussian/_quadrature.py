@@ -100,8 +100,8 @@ def require_reach(sigma: Activation, reach: float) -> None:
     panels = panels_of(sigma)
     if panels is not None and reach > panels.reach:
         raise AccuracyError(
-            f"activation {sigma.name!r} is not resolved near z = {panels.obstacle:.6g}, which is "
-            f"within {REACH:g} standard deviations here: take smaller variances, or declare its "
+            f"activation {sigma.name!r} is not resolved near z = {panels.obstacle:.6g}, and "
+            f"averages here reach to |z| = {reach:.4g}: take smaller variances, or declare its "
             "kinks"
         )
 

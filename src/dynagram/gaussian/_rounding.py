@@ -18,12 +18,15 @@ from jaxtyping import Float
 
 from dynagram._arrays import SameArray
 from dynagram.activations import Activation
+from dynagram.activations._panels import NODES, WEIGHTS, spread
 from dynagram.activations._resolution import panels_of
 from dynagram.gaussian._quadrature import shares_nodes
 
 _SHIFT = 4.0 * float(np.finfo(np.float64).eps)
 _STEEP = 64.0  # |σ''|/|σ| beyond which derivatives of averages lose two digits and more
 _CUTS = (0.5, 0.382)  # where the panels of the other rules are cut once more
+_RESOLVED = 2  # the order up to which panels have looked at the derivatives of a function
+_ROUGH = 1e-10  # of ∫|σ'''|, ∫|σ''''|: how much finer panels may change them
 # How much larger than the scatter the error is called: rounding of some rules is small by chance.
 _SCATTER = 8.0
 
@@ -36,6 +39,45 @@ def is_steep(sigma: Activation) -> bool:
     """
     panels = panels_of(sigma)
     return panels is not None and panels.steepness > _STEEP and not shares_nodes(sigma)
+
+
+def resolved_order(sigma: Activation, order: int) -> int:
+    """The order ≤ `order` of a derivative of σ that quadrature may take, the rest on the Gaussian.
+
+    2 for a function such as |z − c|^2.5, smooth but for a σ''' or σ'''' without an integral;
+    `order` for all others.
+    """
+    return min(order, _RESOLVED) if order > _RESOLVED and _is_rough(sigma) else order
+
+
+@functools.lru_cache(maxsize=256)
+def _is_rough(sigma: Activation) -> bool:
+    """Whether halves of the panels of σ have other integrals of σ''' or σ'''' than the whole.
+
+    Held against what there is up to that distance from 0. On panels that resolve σ, σ' and σ''
+    Gauss's rule is exact for the next derivatives too, unless they are singular somewhere.
+    """
+    panels = panels_of(sigma)
+    if panels is None or shares_nodes(sigma):
+        return False
+    left, right = panels.edges[:-1], panels.edges[1:]
+    middle, outwards = 0.5 * (left + right), np.argsort(np.abs(left + right))
+    for order in (_RESOLVED + 1, _RESOLVED + 2):
+        whole, size = _integrals(sigma, left, right, order)
+        lower = _integrals(sigma, left, middle, order)[0]
+        upper = _integrals(sigma, middle, right, order)[0]
+        allowed = _ROUGH * np.cumsum(size[outwards]) + 1e-290
+        if not np.all(np.abs(lower + upper - whole)[outwards] <= allowed):
+            return True
+    return False
+
+
+def _integrals(
+    sigma: Activation, left: np.ndarray, right: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """∫σ^(p) and ∫|σ^(p)| over panels, p = `order`."""
+    values, half = sigma.values(spread(left, right, NODES), order), 0.5 * (right - left)
+    return half * (values @ WEIGHTS), half * (np.abs(values) @ WEIGHTS)
 
 
 @functools.lru_cache(maxsize=64)

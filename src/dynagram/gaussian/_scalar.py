@@ -22,7 +22,7 @@ from dynagram.gaussian._quadrature import (
     normal_density,
     standard_nodes,
 )
-from dynagram.gaussian._rounding import is_steep, rounding
+from dynagram.gaussian._rounding import is_steep, resolved_order, rounding
 
 
 def moment(
@@ -170,6 +170,8 @@ def moment_derivative(
     safe = np.asarray(np.maximum(K, SMALLEST_VARIANCE))
     if not sigma.is_smooth:
         on_function = 0
+    while on_function and resolved_order(sigma, highest := max(orders) + 2 * on_function) < highest:
+        on_function -= 1
     result = _derivative(sigma, safe, orders, order, on_function)
     # Without a derivative on σ the limit K → 0⁺ is 0/0; one alone is exact for a kinked σ.
     lost = order - on_function >= (1 if sigma.is_smooth else 2)

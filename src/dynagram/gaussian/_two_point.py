@@ -33,7 +33,7 @@ from dynagram.gaussian._quadrature import (
     product_rule,
     require_reach,
 )
-from dynagram.gaussian._rounding import is_steep, rounding
+from dynagram.gaussian._rounding import is_steep, resolved_order, rounding
 from dynagram.gaussian._scalar import hermite_polynomial, moment
 
 _TERMS = 256
@@ -281,7 +281,8 @@ def _conditional_quadrature(
     f: Activation, p: int, g: Activation, q: int, a: float, b: float, rho: float
 ) -> float:
     """Integrate over z_2 given z_1, then over z_1; both with panels at kinks and features."""
-    if p > q and is_steep(f):  # derivatives inside find their Gaussian at once
+    first = resolved_order(f, p)
+    if p > q and (is_steep(f) or first < p):  # derivatives inside find their Gaussian at once
         return _conditional_quadrature(g, q, f, p, b, a, rho)
     root_a, slope = math.sqrt(a), rho * math.sqrt(b)
     spread = math.sqrt(max(b * (1.0 - rho) * (1.0 + rho), SMALLEST_VARIANCE))
@@ -300,31 +301,40 @@ def _conditional_quadrature(
         edges.append(np.array([kink.location for kink in f.kinks] or [0.0]) / root_a)
         scale = min(feature_scale(f) / root_a, feature_scale(g) / abs(slope))
     u, w = panel_rule(np.concatenate(edges), scale, reach)
-    inner, inexact = _conditional_mean(g, q, slope * u, spread)
-    values = f.values(root_a * u, p)
-    total = float(np.sum(w * values * inner))
-    for kink in f.kinks:
-        for i, jump in enumerate(kink.jumps[:p]):
-            if jump:
-                r = p - 1 - i
-                total += jump * _delta_average(kink.location, r, a, g, q, slope / root_a, spread)
+    total, bound = _by_parts(f, p, first, g, q, u, w, root_a, slope, spread)
     if p == 0 or not is_steep(f):
         return total
-    uncertain = rounding(lambda z: f.values(z, p), root_a * u)
-    bound = np.sum(w * (uncertain * np.abs(inner) + np.abs(values) * inexact))
-    means = [(inner, inexact)]
-    means += [_conditional_mean(g, q + i, slope * u, spread) for i in range(1, p + 1)]
-    # By parts (D7.20): the p derivatives of the first factor on the density and on the means.
+    other, least = _by_parts(f, p, 0, g, q, u, w, root_a, slope, spread)
+    return other if least < bound else total
+
+
+def _by_parts(
+    f: Activation, p: int, first: int, g: Activation, q: int,
+    u: np.ndarray, w: np.ndarray, root_a: float, slope: float, spread: float,
+) -> tuple[float, float]:  # fmt: skip
+    """⟨f^(p) g^(q)⟩ over nodes u of z_1/√K_11 with f^(first), deltas included, and its rounding.
+
+    The other p − first derivatives of f stand on the density and on the means of g (D7.20). The
+    rounding of an f that is not steep is not looked at, and 0.
+    """
+    parts = p - first
     kernel, unsure = np.zeros_like(u), np.zeros_like(u)
-    for i, (mean, error) in enumerate(means):
-        factor = math.comb(p, i) * (-slope / root_a) ** i * root_a ** (i - p)
-        factor = factor * hermite_polynomial(p - i, u)
+    for i in range(parts + 1):
+        mean, error = _conditional_mean(g, q + i, slope * u, spread)
+        factor = math.comb(parts, i) * (-slope / root_a) ** i * root_a ** (i - parts)
+        factor = factor * hermite_polynomial(parts - i, u)
         kernel, unsure = kernel + factor * mean, unsure + np.abs(factor) * error
-    values = f.values(root_a * u)
-    uncertain = rounding(f.values, root_a * u)
-    if np.sum(w * (uncertain * np.abs(kernel) + np.abs(values) * unsure)) < bound:
-        return float(np.sum(w * values * kernel))
-    return total
+    values = f.values(root_a * u, first)
+    total = float(np.sum(w * values * kernel))
+    for kink in f.kinks:
+        for i, jump in enumerate(kink.jumps[:first]):
+            if jump:
+                place, a = kink.location, root_a * root_a
+                total += jump * _delta_average(place, p - 1 - i, a, g, q, slope / root_a, spread)
+    if not is_steep(f):
+        return total, 0.0
+    uncertain = rounding(lambda z: f.values(z, first), root_a * u)
+    return total, float(np.sum(w * (uncertain * np.abs(kernel) + np.abs(values) * unsure)))
 
 
 def _delta_average(
@@ -345,11 +355,11 @@ def _conditional_mean(
 ) -> tuple[np.ndarray, np.ndarray]:
     """⟨g^(order)(mean + spread·v)⟩ over a standard normal v, deltas (D7.7) included; its rounding.
 
-    Of a steep g the derivatives stand on the Gaussian where that loses fewer digits; the rounding
-    of others is not looked at, and 0.
+    Of a steep g the derivatives stand on the Gaussian where that loses fewer digits, of one with
+    a singular σ''' or σ'''' those beyond σ''; the rounding of mild ones is not looked at, and 0.
     """
     reach, panels = REACH + g.growth * spread, panels_of(g)
-    steep = is_steep(g)
+    steep, first = is_steep(g), resolved_order(g, order)
     total, bound = np.empty(mean.shape), np.zeros(mean.shape)
     other, least = np.zeros(mean.shape), np.full(mean.shape, np.inf)
     for start in range(0, mean.size, _MEANS_AT_ONCE):
@@ -364,16 +374,20 @@ def _conditional_mean(
             edges, scale = panels.edges[(panels.edges > low) & (panels.edges < high)], None
         v, w = panel_rule((edges[None, :] - mean[part, None]) / spread, scale, reach)
         z = mean[part, None] + spread * v
-        total[part] = np.sum(w * g.values(z, order), axis=1)
+        weights = w
+        if first < order:
+            weights = w * hermite_polynomial(order - first, v) / spread ** (order - first)
+        total[part] = np.sum(weights * g.values(z, first), axis=1)
         if steep:
-            bound[part] = np.sum(w * rounding(lambda z: g.values(z, order), z), axis=1)
+            unsure = rounding(lambda z: g.values(z, first), z)
+            bound[part] = np.sum(np.abs(weights) * unsure, axis=1)
         if steep and order:
             weights = w * hermite_polynomial(order, v) / spread**order
             other[part] = np.sum(weights * g.values(z), axis=1)
             least[part] = np.sum(np.abs(weights) * rounding(g.values, z), axis=1)
     for kink in g.kinks:
         t0 = (kink.location - mean) / spread
-        for i, jump in enumerate(kink.jumps[:order]):
+        for i, jump in enumerate(kink.jumps[:first]):
             s = order - 1 - i
             if jump:
                 total += jump * hermite_polynomial(s, t0) * normal_density(t0) / spread ** (s + 1)

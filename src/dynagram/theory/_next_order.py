@@ -20,6 +20,7 @@ from dynagram._pairs import pair_indices, pairs_to_matrix
 from dynagram.activations import Activation
 from dynagram.errors import AccuracyError, InvalidValueError, NonFiniteError
 from dynagram.gaussian._nodes import NodeSet, grid_nodes
+from dynagram.gaussian._rounding import resolved_order
 from dynagram.networks import MLP, check_inputs
 from dynagram.networks._checks import require_plain
 from dynagram.theory._kernels import frozen_kernels
@@ -101,12 +102,13 @@ def next_order(network: MLP, x: object) -> NextOrder:
 
 
 def _check_request(sigma: Activation, samples: int) -> None:
-    if not sigma.is_smooth:
+    if not sigma.is_smooth or resolved_order(sigma, 8) < 8:
         raise InvalidValueError(
             "activation",
             sigma.name,
-            "V^{1} and G^{2} need up to eight derivatives of σ, which a kinked activation does not "
-            "have as functions; for one input use `single_input(..., next_order=True)`",
+            "V^{1} and G^{2} need up to eight derivatives of σ, which a kinked or singular "
+            "activation does not have as functions; for one input use "
+            "`single_input(..., next_order=True)`",
         )
     if sigma.growth:
         raise InvalidValueError(

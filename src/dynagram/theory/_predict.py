@@ -58,7 +58,8 @@ def predict(
     - `x`: inputs (N, n_0), one per row.
     - `tensors`: letters of K, Theta (infinite width); V, G1 (preactivations), H1, A, B, D, F (NTK),
         P, Q (dNTK), R, S, T, U (ddNTK) at order 1/n. P to U need a continuous σ' (not ReLU; ELU
-        and softsign have one); of a network with skips K, Theta, V and G1 are known.
+        and softsign have one), all but K, V, G1 a continuous σ; of a network with skips K, Theta, V
+        and G1 are known.
     - `vertex`: "corrected", or "published" for the V of networks with skips as printed (B.25),
         which is wrong at leading order unless σ² is an even quadratic function.
     - `accuracy`: the error allowed in four-sample averages relative to their natural scale, with
@@ -152,12 +153,10 @@ def _checked(tensors: Sequence[str], network: MLP, vertex: Vertex) -> tuple[str,
         _check_with_skips(names, text, vertex)
     elif vertex == "published":
         raise InvalidValueError("vertex", vertex, "only networks with skips have a choice")
-    if sigma.jumps and set(names) - {"K"}:
-        raise InvalidValueError(
-            "tensors", text, f"{sigma.name} jumps, so σ' is a delta: only K exists"
-        )
     if missing := [name for name in names if LETTERS[name].derivatives > sigma.derivatives]:
         reason = f"{sigma.name} has a kink: {_WHY_MISSING}"
+        if sigma.jumps:
+            reason = f"{sigma.name} jumps, so σ' is a delta: only K, V and G1 exist"
         raise InvalidValueError("tensors", ",".join(missing), reason)
     return names
 

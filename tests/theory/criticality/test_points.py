@@ -1,6 +1,7 @@
 """The classifier against the golden table, on users' callables, and where there is no answer."""
 
 import json
+import math
 from pathlib import Path
 
 import jax
@@ -121,6 +122,28 @@ def test_a_users_callable_gives_the_same_point(name):
     assert [point.kind for point in mine] == [point.kind for point in known]
     wanted = GOLDEN["points"][name]
     assert_matches(mine[0], wanted)
+
+
+def test_a_flat_function_has_no_critical_point_and_says_why():
+    def flat(z):
+        return 0.0 * z + 2.0
+
+    assert critical_points(flat) == ()
+    with pytest.raises(InvalidValueError, match="σ' is zero within 12.5 standard deviations for"):
+        critical_initialisation(flat)
+
+
+def test_a_line_is_shown_where_its_slope_can_be_seen():
+    (point,) = critical_points(lambda z: jnp.maximum(z - 30.0, 0.0))
+    assert point.line == (0.0, math.inf)
+    assert point.K_star is not None
+    assert (30.0 / 12.5) ** 2 < point.K_star < 7.0
+
+
+def test_the_far_tail_of_a_bump_is_no_value_at_the_origin():
+    """tanh z + e^{−((z − 0.55)/0.05)²} is e^{−121} at 0."""
+    point = critical_initialisation(lambda z: jnp.tanh(z) + jnp.exp(-(((z - 0.55) / 0.05) ** 2)))
+    assert (point.kind, point.C_b, point.C_W) == ("K*=0", 0.0, pytest.approx(1.0, rel=1e-12))
 
 
 def test_scale_covariance():

@@ -289,8 +289,8 @@ def test_refusals():
     ):
         with pytest.raises(DynagramError, match=words):
             predict(net, X, **arguments)
-    with pytest.raises(DynagramError, match="only K exists"):
-        predict(network("step", 0.5), X)
+    with pytest.raises(DynagramError, match="only K, V and G1 exist"):
+        predict(network("step", 0.5), X, ("K", "Theta"))
     assert predict(network("step", 0.5), X, ("K",)).regime.order == "∞"
     with pytest.raises(DynagramError, match="only networks with skips have a choice"):
         predict(network("relu", 0.0), X, vertex="published")

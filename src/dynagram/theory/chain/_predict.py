@@ -224,7 +224,7 @@ def check_smooth(network: Chain, letters: Sequence[str]) -> None:
     rough = [name for name in letters if LETTERS[name].derivatives > 1]
     for sigma in network.activations():
         if sigma.jumps and set(letters) - {"K"}:
-            allowed = f"{sigma.name} jumps, so σ' is a delta: only K exists"
+            allowed = f"{sigma.name} jumps, so σ' is a delta: K alone is known here"
             raise InvalidValueError("tensors", ",".join(letters), allowed)
         if rough and not sigma.is_smooth:
             what = "σ'' is a delta" if sigma.derivatives < 2 else "σ'' jumps, which only MLPs take"

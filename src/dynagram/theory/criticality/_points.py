@@ -221,7 +221,12 @@ def _on_line(sigma: Activation) -> CriticalPoint | str:
     assert span is not None
     if span[0] > span[1]:
         return "⟨σσ''⟩_K = 0 for every K, but χ⊥ = 1 needs C_b < 0 at each"
-    return critical_line(sigma, min(max(1.0, span[0]), span[1]))
+    grid = _scan(sigma)[0]
+    allowed = [min(max(1.0, span[0]), span[1]), *grid[(grid >= span[0]) & (grid <= span[1])]]
+    seen = [K for K in allowed if float(slope_average(sigma, np.array(K))) > 0.0]
+    if not seen:
+        return f"σ' is zero within {REACH:g} standard deviations for every K ≤ {grid[-1]:g}"
+    return critical_line(sigma, float(min(seen, key=lambda K: abs(math.log(K)))))
 
 
 def _bias_variance(sigma: Activation, K: float) -> float:
