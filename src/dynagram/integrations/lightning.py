@@ -51,7 +51,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             return
         from dynagram.watch import Tracker
 
-        sinks = list(self._options.get("sinks") or ())
+        sinks: list[Any] = list(self._options.get("sinks") or ())
         if self._log and trainer.logger is not None:
             sinks.append(Tracker(_Logger(trainer.logger.log_metrics)))
         try:
