@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +49,8 @@ def desk(tmp_path_factory):
     (folder / "curve.csv").write_text(f"step,{EVIL}loss,b\n{curve}")
     (folder / "shifted.csv").write_text(f"step,train loss,val loss,epoch\n{curve}")
     (folder / "twice.csv").write_text(f"loss,loss,b\n{curve}")
+    np.save(folder / "one.npy", np.array(1.0))
+    (folder / "sparse.csv").write_text("")
     (folder / "huge.csv").write_text("1e308\n5e307\n1e300\n")
     return folder
 
@@ -85,6 +88,12 @@ ESCAPE = "escape --activation tanh --width 8"
         (f"{ESCAPE} --depth 3 --scale 0.1 --threshold 1e300", "to the threshold 1e+300"),
         (f"{ESCAPE} --depth 90 --scale 1e-9", "the escape time of 90 layers"),
         (f"{ESCAPE} --depth 101 --scale 0.29", "depth = 101: at most 100"),
+        (f"{ESCAPE} --depth 1000000000 --scale 0.1", "depth = 1000000000: at most 100000"),
+        ("escape --activation tanh --depth 3 --scale 0.1 --width " + "9" * 400, "width = 99"),
+        ("advise --activation tanh --depth 3 --width " + "9" * 400, "at most 2**31"),
+        ("advise --activation tanh --width 9 --depth 3 --data one.npy", "shape of --data = ()"),
+        ("advise --arch gpt2 --loss mine", "--loss = 'mine': is for MLPs"),
+        ("advise --arch gpt2 --data nowhere", "--data = 'nowhere': is for MLPs"),
         ("compare deep.npz deep.npz", "not a result saved by dynagram"),
         ("train-predict run.toml", "time = 1e+300: at most 1e+60"),
         ("train-predict run.toml --run folder", "say how many with --simulate"),
@@ -98,6 +107,24 @@ ESCAPE = "escape --activation tanh --width 8"
 )
 def test_what_leads_nowhere_is_one_line(complaint, words, said):
     assert said in complaint(*words.split())
+
+
+def test_a_text_too_large_for_memory_is_not_read_first(complaint, monkeypatch):
+    """The bytes alone would fit: numbers as Python reads them take forty times as much."""
+    os.truncate("sparse.csv", 2**33)
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("read before it was asked for"))
+    assert "would need 320 GiB" in complaint("plateaus", "sparse.csv")
+
+
+def test_arrays_of_another_byte_order_are_arrays(desk, monkeypatch, answer):
+    pytest.importorskip("torch")
+    (desk / "bordering.py").write_text(
+        "import torch\n\ndef net():\n    return torch.nn.Linear(2, 1)\n"
+    )
+    monkeypatch.syspath_prepend(str(desk))
+    for kind in (">f8", np.longdouble):
+        np.save("other.npy", np.array([[1.0, 0.5], [-0.3, 0.8]], kind))
+        assert answer("check", "bordering:net", "--data", "other.npy", "--json")
 
 
 def test_one_output_stands_for_two_classes(answer):

@@ -4,12 +4,15 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+import types
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+
+from dynagram.errors import InvalidValueError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -61,6 +64,17 @@ def test_keras():
         assert np.allclose(norms, [np.linalg.norm(w) for w in kernels], rtol=1e-5)
         assert all(watcher.last.values["update_norm", name] > 0 for name in watcher.layers)
         print(watcher.last.step)
+
+        # Statistics of batch norms are those of now, and their arrays not those that are gone.
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "relu"),
+                                  keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.1), loss)
+        callback = WatchCallback((x, y), every=4, samples=64)
+        model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[callback])
+        watcher = callback.watcher
+        assert watcher.failures == [], watcher.failures
+        assert np.isclose(watcher.last.values["loss", ""], loss(y, model(x)), rtol=1e-4)
         """
     )
     assert printed.split() == ["12"]
@@ -116,7 +130,7 @@ def test_transformers_trains_the_same(tmp_path):
 
     ids = torch.randint(0, 31, (32, 8), generator=torch.Generator().manual_seed(1))
 
-    def fit(callbacks):
+    def fit(callbacks, **more):
         torch.manual_seed(0)
         config = transformers.GPT2Config(
             vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2, bos_token_id=31,
@@ -126,6 +140,7 @@ def test_transformers_trains_the_same(tmp_path):
         arguments = transformers.TrainingArguments(
             output_dir=str(tmp_path), max_steps=6, per_device_train_batch_size=8, report_to=[],
             disable_tqdm=True, save_strategy="no", logging_strategy="no", use_cpu=True,
+            **more,
         )  # fmt: skip
         data = [{"input_ids": row, "labels": row} for row in ids]
         transformers.Trainer(
@@ -149,6 +164,23 @@ def test_transformers_trains_the_same(tmp_path):
     assert ("gram_explained", name) in watcher.last.values
     shares = [v for (quantity, _), v in watcher.last.values.items() if quantity == "kernel_share"]
     assert np.sum(shares) == pytest.approx(1.0)
+
+    callback = WatchCallback((ids[:8], ids[:8]), every=3)  # a pair, and autocast around `forward`
+    watched, plain = fit([callback], bf16=True), fit([], bf16=True)
+    for one, other in zip(watched.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert callback.watcher.failures == []
+    assert ("kernel_share", name) in callback.watcher.last.values
+
+
+def test_a_part_that_is_not_there_is_named():
+    pl = pytest.importorskip("lightning.pytorch")
+    from dynagram.integrations.lightning import WatchCallback
+
+    callback = WatchCallback((X, Y), module="net")
+    trainer = types.SimpleNamespace(is_global_zero=True, logger=None)
+    with pytest.raises(InvalidValueError, match="module = 'net': the LightningModule has no part"):
+        callback.on_train_start(trainer, pl.LightningModule())
 
 
 def test_a_package_that_is_missing_is_one_line():

@@ -1,6 +1,7 @@
 """What goes wrong is recorded, or refused in one line; the training loop never sees it."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,15 @@ from torch import nn  # noqa: E402
 
 import dynagram.watch  # noqa: E402
 from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError  # noqa: E402
-from dynagram.watch import RunFolder, read_watch  # noqa: E402
+from dynagram.watch import JsonLines, RunFolder, read_watch  # noqa: E402
+from dynagram.watch._arguments import (  # noqa: E402
+    check_functions,
+    check_path,
+    check_sinks,
+    chosen,
+    integer,
+)
+from dynagram.watch._measure import one_line  # noqa: E402
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -178,6 +187,14 @@ def test_out_of_room_on_disk_is_no_end(tmp_path, monkeypatch):
     assert watcher.failures == ["RunFolder: OSError: [Errno 28] No space left on device"]
 
 
+class Summed(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 2)
+
+    def forward(self, x):
+        return super().forward(x).sum()
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
@@ -190,6 +207,22 @@ def test_out_of_room_on_disk_is_no_end(tmp_path, monkeypatch):
         ((mlp(), X), {"optimizer": 1}, "optimizer = 'int'"),
         ((nn.ReLU(), X), {}, "has no parameters to watch"),
         ((mlp(), X), {"run": "no/such/folder"}, "its parent folder does not exist"),
+        ((mlp(), X), {"run": "a\0b"}, "no zero bytes"),
+        ((mlp(), X), {"run": __file__}, "is a file, no folder"),
+        ((mlp(), X), {"run": "x" * 5000}, "cannot be written: File name too long"),
+        ((mlp(), X), {"draws": 1}, "draws = 1: expected an integer ≥ 2"),
+        ((mlp(), X), {"every": 10**30}, "every = .*: at most"),
+        ((mlp(), X), {"step": -1}, "step = -1: expected an integer ≥ 0"),
+        ((mlp(), X), {"sinks": [JsonLines]}, "sinks = 'JsonLines'"),
+        ((mlp(), X), {"sinks": [3]}, "sinks = 'int'"),
+        ((mlp(), X), {"quantities": []}, "expected some of"),
+        ((mlp(), X), {"rate": 0.1}, "rate = 'float': has no meaning in PyTorch"),
+        ((mlp(), X), {"fresh": lambda: 1 / 0}, "makes no model: ZeroDivisionError"),
+        ((mlp(), X), {"fresh": lambda: nn.Linear(5, 2)}, "fresh = 'Linear': makes a model that"),
+        ((mlp(), (X, Y, Y)), {}, r"probe = \['Tensor', 'Tensor', 'Tensor'\]"),
+        ((mlp(), np.array(["a", "b"])), {}, "expected an array of numbers"),
+        ((mlp(), X.to("meta")), {}, "probe = 'meta'"),
+        ((Summed(), X), {}, r"output of the model = \(\): expected an array"),
     ],
 )
 def test_bad_arguments(arguments, options, words):
@@ -203,3 +236,103 @@ def test_a_model_that_cannot_take_the_probe_is_refused():
     """Before training begins the user can mend it."""
     with pytest.raises(InvalidValueError, match="the model does not take it: RuntimeError"):
         dynagram.watch(mlp(), torch.zeros(4, 5))
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (lambda: check_path("run", 3), "run = 3: expected a path"),
+        (lambda: integer("step", "5", 0), "step = '5': expected an integer ≥ 0"),
+        (lambda: integer("every", 2.0, 1), "every = 2.0: expected an integer ≥ 1"),
+        (lambda: check_sinks(JsonLines("a")), "sinks = 'JsonLines': expected a list"),
+        (lambda: check_sinks(None), "sinks = 'NoneType'"),
+        (lambda: check_functions(loss=3), "loss = 'int': expected a function"),
+        (lambda: chosen(3), "quantities = 3: expected some of"),
+        (lambda: chosen([["loss"]]), r"quantities = \['loss'\]"),
+    ],
+)
+def test_bad_types(check, words):
+    """Types that the checker of these tests would refuse before `watch` does."""
+    with pytest.raises((InvalidValueError, InvalidTypeError), match=words):
+        check()
+
+
+def test_classes_of_every_integer_type_will_do():
+    for y in (Y.bool(), Y.to(torch.int8), Y.int()):
+        with dynagram.watch(mlp(), (X, y), every=1) as watcher:
+            assert watcher.failures == []
+
+
+def test_a_watch_that_is_refused_lets_its_folder_go(tmp_path):
+    """Also while somebody holds the exception, as notebooks do."""
+
+    class Broken:
+        def begin(self, *_):
+            raise OSError("no\nroom")
+
+        write = close = begin
+
+    held = []
+    for _ in range(2):
+        with pytest.raises(DynagramError, match="cannot begin: OSError: no room") as caught:
+            dynagram.watch(mlp(), (X, Y), run=tmp_path / "run", sinks=[Broken()])
+        held.append(caught.value)
+    with pytest.raises(InvalidTypeError, match="fresh"):
+        dynagram.watch(mlp(), (X, Y), run=tmp_path / "other", fresh=lambda: None)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda z, y: nn.functional.cross_entropy(z, y, reduction="none"), r"loss = \(32,\)"),
+        (lambda *_: 3.0, "loss = 'float': expected a tensor of one number"),
+    ],
+)
+def test_what_fails_at_every_step_is_told_once(loss, words):
+    model = mlp()
+    with dynagram.watch(model, (X, Y), every=1, loss=loss) as watcher:
+        steps(model, 5)
+    (line,) = watcher.failures
+    assert re.search(words, line)
+
+
+def test_an_error_without_words_is_told_by_its_class():
+    class Wordless(Exception):
+        def __str__(self):
+            raise ValueError("none")
+
+    def fail(*_):
+        raise Wordless
+
+    assert one_line(Wordless()) == "Wordless"
+    model = mlp()
+    with dynagram.watch(model, (X, Y), every=1, on_alert=fail) as watcher:
+        with torch.no_grad():
+            model[2].bias[0] = float("inf")
+        steps(model, 1)
+    assert watcher.failures == ["on_alert: Wordless"]
+
+
+def test_bad_arguments_in_jax():
+    params = {"W": np.ones((6, 2), np.float32), "b": np.zeros((1, 2), np.float32)}
+
+    def f(params, x):
+        return x @ params["W"] + params["b"]
+
+    x, y = X.numpy(), Y.numpy()
+    for probe, options, words in (
+        ([x, y], {}, "probe = 'list': expected arrays"),
+        ({"x": x}, {}, "probe = 'dict'"),
+        ((x, y.astype(str)), {}, "probe = "),
+        ((x, y), {"params": params | {"key": "a"}}, "'key' is no array of numbers"),
+        ((x, y), {"rate": "fast"}, "rate = 'fast': expected a number"),
+        ((x, y), {"rate": -1.0}, "rate = -1.0"),
+        ((x, y), {"momentum": 1.0}, "momentum = 1.0: expected a number from 0 to below 1"),
+        ((x, y), {"fresh": f}, "fresh = 'function': has no meaning in JAX"),
+    ):
+        with pytest.raises((InvalidValueError, InvalidTypeError), match=words) as caught:
+            dynagram.watch(f, probe, **({"params": params} | options))
+        assert "\n" not in str(caught.value)
+    with dynagram.watch(lambda p, x: {"z": f(p, x)}, (x, y > 0), params=params) as watcher:
+        assert watcher.failures == []

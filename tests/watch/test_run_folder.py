@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import dynagram.watch
 from dynagram.cli import app
 from dynagram.ensembles.store import RunError
 from dynagram.errors import InvalidValueError
@@ -114,6 +116,58 @@ def test_a_forged_header_is_one_line(tmp_path, text):
     with pytest.raises(InvalidValueError, match="run = ") as caught:
         read_watch(tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+def watched(folder):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 1), torch.randn(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with dynagram.watch(model, (x, x[:, :1]), every=1, run=folder) as watcher:
+        for _ in range(2):
+            model(x).square().mean().backward()
+            optimizer.step()
+    return watcher
+
+
+@pytest.mark.parametrize("step", [None, "x", [], {}, 1e308])
+def test_events_with_odd_steps_are_not_ours(tmp_path, step):
+    watched(tmp_path / "run")
+    events = tmp_path / "run" / "events.jsonl"
+    with open(events, "a") as file:
+        file.write(json.dumps({"event": "alert", "step": step, "sentence": "forged"}) + "\n")
+    assert watched(tmp_path / "run").failures == []
+    assert "forged" not in events.read_text()
+
+
+@pytest.mark.parametrize("kind", ["empty", "missing", "folder", "other", "text", "link"])
+def test_a_lost_beginning_is_told_and_not_made_up(tmp_path, kind):
+    """A drift from a later kernel would be a wrong number."""
+    watched(tmp_path / "run")
+    start = tmp_path / "run" / "start.npz"
+    start.rename(tmp_path / "kept")
+    if kind == "empty":
+        start.write_bytes(b"")
+    elif kind == "folder":
+        start.mkdir()
+    elif kind == "link":
+        start.symlink_to(tmp_path / "kept")
+    elif kind != "missing":
+        kernel = {"other": np.ones(3), "text": np.array("x")}[kind]
+        np.savez(start, kind=np.array("watch start"), about=np.array("{}"), kernel=kernel)
+    watcher = watched(tmp_path / "run")
+    assert ("kernel_drift", "") not in watcher.last.values
+    if kind != "other":
+        (line,) = watcher.failures
+        assert line.startswith("kernel_drift: the kernel at the beginning is lost: ")
+
+
+def test_a_folder_that_cannot_be_locked_names_what_reads_it(tmp_path):
+    write(tmp_path / "run", [0])
+    (tmp_path / "run" / "lock").unlink()
+    (tmp_path / "run" / "lock").mkdir()
+    with pytest.raises(RunError, match="or read it with dynagram.watch.read_watch"):
+        RunFolder(tmp_path / "run").begin(LAYERS, NAMES)
 
 
 def test_a_writer_that_is_killed_loses_nothing_it_had_written(tmp_path):
@@ -222,3 +276,37 @@ def test_the_command_shows_the_state_of_the_loss_in_words(tmp_path):
     text = show(tmp_path / "run").stdout
     assert "falling" in text
     assert "523" not in text  # the plateau is over
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "1e300", "0"])
+def test_intervals_that_nobody_waits_for(tmp_path, interval):
+    write(tmp_path / "run", [0])
+    result = show(tmp_path / "run", "--interval", interval)
+    assert result.exit_code == 2
+    assert "--interval" in result.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="terminals of Unix")
+def test_however_it_ends_the_terminal_has_its_cursor_back(tmp_path):
+    import pty
+
+    write(tmp_path / "run", [0])
+    program = f"import sys; sys.argv = ['dynagram', 'watch', {str(tmp_path / 'run')!r}]"
+    terminal, side = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program + "; from dynagram.cli import main; main()"],
+        stdin=side, stdout=side, stderr=side, env=os.environ | {"TERM": "xterm"},
+    )  # fmt: skip
+    shown, stopped = b"", False
+    try:
+        while b"\x1b[?25h" not in shown and select.select([terminal], [], [], 60)[0]:
+            shown += os.read(terminal, 4096)
+            if b"weight norm" in shown and not stopped:
+                process.send_signal(signal.SIGTERM)
+                stopped = True
+        assert process.wait(60) == 143
+    finally:
+        process.kill()
+        os.close(side)
+        os.close(terminal)
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")

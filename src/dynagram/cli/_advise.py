@@ -81,6 +81,13 @@ def advise(
             raise InvalidValueError("--activation", activation, "--arch has its own")
         described = _described(arch)
         if described is None:
+            given = {"--data": data, "--inputs": inputs, "--batch": batch, "--residual": residual,
+                     "--why": why, "--loss": loss != "mean" and loss,
+                     "--optimizer": optimizer != "sgd" and optimizer}  # fmt: skip
+            for name, value in given.items():
+                if value is not None and value is not False:
+                    allowed = "is for MLPs: other networks are judged before training"
+                    raise InvalidValueError(name, str(value), allowed)
             show_architecture(arch, tokens, width, depth, bands, as_json=as_json)
             return
         activation, width, depth, outputs = described
@@ -92,6 +99,8 @@ def advise(
     assert depth is not None
     if width < 1:
         raise InvalidValueError("--width", width, "expected 1 or more")
+    if width > 2**31:
+        raise InvalidValueError("--width", width, "at most 2**31")
     if not 2 <= depth <= DEEPEST:
         raise InvalidValueError("--depth", depth, f"expected 2 to {DEEPEST}")
     x, y = (None, None) if data is None else _arrays(data, outputs)
@@ -127,7 +136,10 @@ def _arrays(path: Path, outputs: int) -> tuple[Any, Any]:
     if path.suffix == ".npz":
         given = load_data(path, "--data", outputs=outputs if outputs > 1 else None)
         return given.x, given.y
-    return load_array(path, "--data"), None
+    x = load_array(path, "--data")
+    if x.ndim != 2 or not x.size:
+        raise InvalidValueError("shape of --data", x.shape, "expected one input a row")
+    return x, None
 
 
 def _problem(x: Any, y: Any, outputs: int, loss: str, seed: int) -> Data:

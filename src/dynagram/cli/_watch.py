@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynagram.cli._options import Json
-from dynagram.cli._output import console, print_json
+from dynagram.cli._output import console, continuable, print_json
 
 if TYPE_CHECKING:
     from dynagram.watch import History
@@ -17,13 +17,16 @@ else:
     History = object  # imported when the command runs, so that --help stays quick
 
 _ALERTS = 5
+_LONGEST = 86_400.0  # seconds between looks
 _PATIENCE = 10  # times as long as reading takes, between looks: long runs take seconds
 
 
 def watch(
     run: Annotated[Path, typer.Argument(help="The folder given to dynagram.watch as run.")],
     once: Annotated[bool, typer.Option("--once", help="Print once, in a terminal too.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 2.0,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=_LONGEST, help="Seconds between looks.")
+    ] = 2.0,
     as_json: Json = False,
 ) -> None:
     """Show what a watched run records: live in a terminal, once in a pipe."""
@@ -41,18 +44,31 @@ def watch(
         for part in _parts(history, out.width):
             out.print(part)
         return
+    with continuable(None, "watch"):
+        _follow(run, history, interval, out)
+
+
+def _follow(run: Path, history: History, interval: float, out: Any) -> None:
+    """A table that is kept up to date until Ctrl-C; however it ends, the terminal is as it was."""
     from rich.console import Group
     from rich.live import Live
 
-    with Live(Group(*_parts(history, out.width)), console=out, auto_refresh=False) as live:
-        size, cost = -1, 0.0
-        while True:  # until Ctrl-C
-            time.sleep(max(interval, _PATIENCE * cost))
-            if (now := _size(run)) == size:
-                continue
-            size, start = now, time.perf_counter()
-            live.update(Group(*_parts(read_watch(run), out.width)), refresh=True)
-            cost = time.perf_counter() - start
+    from dynagram.ensembles.engine._interrupts import interrupts
+    from dynagram.watch import read_watch
+
+    table = Group(*_parts(history, out.width))
+    try:
+        with interrupts(), Live(table, console=out, auto_refresh=False) as live:
+            size, cost = -1, 0.0
+            while True:
+                time.sleep(max(interval, _PATIENCE * cost))
+                if (now := _size(run)) == size:
+                    continue
+                size, start = now, time.perf_counter()
+                live.update(Group(*_parts(read_watch(run), out.width)), refresh=True)
+                cost = time.perf_counter() - start
+    finally:
+        out.show_cursor()  # a signal may have come while the table was being put up
 
 
 def _size(run: Path) -> int:

@@ -58,6 +58,9 @@ def load_array(path: str | Path, name: str = "file") -> np.ndarray:
     ...     load_array(Path(folder) / "loss.csv").tolist()
     [[0.0, 1.5], [10.0, 0.5]]
     """
+    check_file(path, name, 2.0)
+    if not _first_bytes(path).startswith((_ZIP, _NPY)):  # a text is asked for before it is read
+        check_file(path, name, _TEXT_FACTOR, "save it with numpy.save")
     contents = read_bytes(path, name)
     if contents.startswith(_ZIP):
         raise InvalidValueError(name, str(path), "expected one array (.npy), not an archive")
@@ -136,7 +139,8 @@ def _read_array(file: io.BufferedIOBase, size: int) -> np.ndarray:
     if needed > size or any(length < 0 for length in shape) or len(shape) > 32:
         raise ValueError(f"the shape {shape} is declared for {size} bytes")
     values = np.frombuffer(file.read(needed), dtype)
-    return values.reshape(shape, order="F" if in_columns else "C").copy()
+    table = values.reshape(shape, order="F" if in_columns else "C")
+    return np.array(table, dtype.newbyteorder("="), order="C")
 
 
 def load_data(path: str | Path, name: str = "data", *, outputs: int | None = None) -> Data:
@@ -192,7 +196,9 @@ def _as_integers(labels: np.ndarray) -> np.ndarray:
     return labels.astype(np.int64) if labels.dtype.kind == "b" else labels
 
 
-def check_file(path: str | Path, name: str, factor: float | int) -> None:
+def check_file(
+    path: str | Path, name: str, factor: float | int, remedy: str = "it cannot be read here"
+) -> None:
     """Refuse what is no file, or does not fit into memory `factor` times."""
     try:
         if not Path(path).is_file():
@@ -204,7 +210,16 @@ def check_file(path: str | Path, name: str, factor: float | int) -> None:
         if isinstance(error, InvalidValueError):
             raise
         raise InvalidValueError(name, str(path), f"cannot be read: {error}") from error
-    require_memory(name, str(path), factor * size, "it cannot be read here")
+    require_memory(name, str(path), factor * size, remedy)
+
+
+def _first_bytes(path: str | Path) -> bytes:
+    """Enough of a file to know its kind; nothing where it cannot be read, which reading says."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_NPY))
+    except OSError:
+        return b""
 
 
 def read_bytes(path: str | Path, name: str, factor: float | int = 2.0) -> bytes:
@@ -229,7 +244,6 @@ def _array_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
 
 def _table_of(contents: bytes, path: str | Path, name: str) -> np.ndarray:
     """A text of numbers as (rows, columns)."""
-    require_memory(name, str(path), _TEXT_FACTOR * len(contents), "save it with numpy.save")
     try:
         lines = contents.decode("utf-8-sig").splitlines()
         rows = [_cells(line) for line in lines if line.strip()]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import numpy as np
+
 from dynagram.errors import DynagramError, InvalidValueError
 
 try:
@@ -45,13 +47,22 @@ class WatchCallback(keras.callbacks.Callback):
         if backend != "jax":
             allowed = "set KERAS_BACKEND=jax: models of Keras are watched with this backend"
             raise InvalidValueError("backend of keras", backend, allowed)
+        import jax
+
         model: Any = self.model
         paths = [variable.path for variable in model.trainable_variables]
-        fixed = [variable.value for variable in model.non_trainable_variables]
+        others = [variable.path for variable in model.non_trainable_variables]
+        moving = {variable.path for variable in _statistics(model)}
+        # Copies: the training step writes over the arrays that it is given.
+        fixed = {v.path: np.array(v.value) for v in model.non_trainable_variables}
 
         def call(params: dict[str, Any], x: Any) -> Any:
             values = [params[path] for path in paths]
-            return model.stateless_call(values, fixed, x, training=False)[0]
+            rest = [
+                jax.lax.stop_gradient(params[path]) if path in moving else fixed[path]
+                for path in others
+            ]
+            return model.stateless_call(values, rest, x, training=False)[0]
 
         self.watcher = begin_watch(
             call, self._probe, self._every, params=self._params(model), **self._options
@@ -77,4 +88,14 @@ class WatchCallback(keras.callbacks.Callback):
 
     @staticmethod
     def _params(model: Any) -> dict[str, Any]:
-        return {variable.path: variable.value for variable in model.trainable_variables}
+        seen = [*model.trainable_variables, *_statistics(model)]
+        return {variable.path: variable.value for variable in seen}
+
+
+def _statistics(model: Any) -> list[Any]:
+    """What training moves without gradients, such as the means of batch norms."""
+    return [
+        variable
+        for variable in model.non_trainable_variables
+        if len(variable.shape) < 2 and keras.backend.is_float_dtype(variable.dtype)
+    ]

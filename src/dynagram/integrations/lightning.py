@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dynagram.errors import DynagramError
+from dynagram.errors import DynagramError, InvalidValueError
 
 try:
     from lightning.pytorch import Callback
@@ -51,10 +51,14 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             return
         from dynagram.watch import Tracker
 
-        sinks = list(self._options.get("sinks", ()))
+        sinks: list[Any] = list(self._options.get("sinks") or ())
         if self._log and trainer.logger is not None:
             sinks.append(Tracker(_Logger(trainer.logger.log_metrics)))
-        model = pl_module.get_submodule(self._module)
+        try:
+            model = pl_module.get_submodule(self._module)
+        except AttributeError as error:
+            allowed = "the LightningModule has no part of this name"
+            raise InvalidValueError("module", self._module, allowed) from error
         options: dict[str, Any] = {"step": trainer.global_step or None, **self._options}
         options["sinks"] = sinks
         self.watcher = begin_watch(model, self._probe, self._every, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dynagram.errors import DynagramError
@@ -40,7 +41,8 @@ class WatchCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         options: dict[str, Any] = {"step": state.global_step or None, **self._options}
-        self.watcher = begin_watch(kwargs["model"], dict(self._probe), self._every, **options)
+        probe = dict(self._probe) if isinstance(self._probe, Mapping) else self._probe
+        self.watcher = begin_watch(kwargs["model"], probe, self._every, **options)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the watch."""

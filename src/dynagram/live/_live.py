@@ -132,10 +132,10 @@ def fitting_inputs(model: Any, inputs: Any) -> Any:
     """Arrays as tensors of the precision and on the device of a PyTorch module; else as given."""
     if not is_torch(model) or not isinstance(inputs, np.ndarray):
         return inputs
-    import torch
+    from dynagram.live._torch_layers import tensor_of
 
     like = next(iter(model.parameters()))
-    tensor = torch.from_numpy(np.ascontiguousarray(inputs)).to(like.device)
+    tensor = tensor_of(inputs).to(like.device)
     return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
 
 

@@ -262,11 +262,25 @@ def as_tensor(value: Any, like: torch.Tensor) -> Any:
     if isinstance(value, Mapping):
         return {name: as_tensor(part, like) for name, part in value.items()}
     if isinstance(value, np.ndarray):
-        value = torch.from_numpy(np.ascontiguousarray(value))
+        value = tensor_of(value)
     if not isinstance(value, torch.Tensor):
         return value
     value = value.to(like.device)
     return value.to(like.dtype) if value.is_floating_point() else value
+
+
+def tensor_of(values: np.ndarray, name: str = "inputs") -> torch.Tensor:
+    """An array as a tensor: PyTorch has no other byte order and nothing beyond float64.
+
+    >>> tensor_of(np.ones(2, ">f4")).dtype, tensor_of(np.ones(2, np.longdouble)).dtype
+    (torch.float32, torch.float64)
+    """
+    is_long = values.dtype.kind == "f" and values.dtype.itemsize > 8
+    kind = np.dtype(np.float64) if is_long else values.dtype.newbyteorder("=")
+    try:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=kind))
+    except TypeError as error:
+        raise InvalidTypeError(name, str(values.dtype), "expected an array of numbers") from error
 
 
 def kind_of(module: nn.Module) -> str:

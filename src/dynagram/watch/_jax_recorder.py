@@ -49,13 +49,18 @@ class JaxRecorder:
         self, function: Function, params: Any, probe: Any, loss: Loss | None, samples: int
     ):
         x, y = probe if isinstance(probe, tuple) and len(probe) == 2 else (probe, None)
-        self._x = np.asarray(x)
-        self._y = None if y is None else np.asarray(y)
+        self._x = _numbers(x, probe)
+        self._y = None if y is None else _numbers(y, probe)
         self._count = len(self._x) if self._x.ndim else 0
         if self._count < 2:
             raise InvalidValueError("probe", self._count, "at least 2 samples")
         pairs = jax.tree_util.tree_leaves_with_path(params)
         self._paths = [_name(path) for path, _ in pairs]
+        for path, leaf in zip(self._paths, (leaf for _, leaf in pairs), strict=True):
+            if not jnp.issubdtype(getattr(leaf, "dtype", type(leaf)), np.number):
+                kind = str(getattr(leaf, "dtype", type(leaf).__name__))
+                allowed = f"'{path}' is no array of numbers: leave it out of params"
+                raise InvalidTypeError("params", kind, allowed)
         weights = [i for i, (_, leaf) in enumerate(pairs) if jnp.ndim(leaf) >= 2]
         if not weights:
             raise InvalidValueError("params", self._paths, "no leaf with two or more dimensions")
@@ -218,7 +223,10 @@ def _largest(
 def _compiled_largest(
     recorder: JaxRecorder, count: int, params: Any, x: Any, y: Any, start: Any
 ) -> tuple[Any, Any]:
-    z, push = jax.linearize(lambda p: recorder._function(p, x), params)
+    def outputs(p: Any) -> Any:
+        return jax.tree.leaves(recorder._function(p, x))[0]  # as `trace` reads them
+
+    z, push = jax.linearize(outputs, params)
     pull = jax.linear_transpose(push, params)
     slope = jax.grad(lambda outputs: recorder._loss(outputs, y))
     direction, value = jnp.asarray(start, z.dtype), jnp.zeros((), z.dtype)
@@ -237,7 +245,22 @@ def usual_loss(z: Any, y: Any) -> Any:
     if jnp.issubdtype(y.dtype, jnp.floating):
         return jnp.mean((z - y.reshape(z.shape)) ** 2)
     rows = jax.nn.log_softmax(z, axis=-1).reshape(-1, z.shape[-1])
-    return -jnp.mean(jnp.take_along_axis(rows, y.reshape(-1, 1), axis=1))
+    classes = y.reshape(-1, 1).astype(jnp.int32)
+    return -jnp.mean(jnp.take_along_axis(rows, classes, axis=1))
+
+
+def _numbers(values: Any, probe: Any) -> np.ndarray:
+    """A part of the probe as an array; refused where it is none."""
+    try:
+        array = np.asarray(values)
+    except Exception:  # ragged, or of a kind that only its library knows
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind in "OUSMmV" and array.dtype.name != "bfloat16":
+        kinds = type(probe).__name__
+        if isinstance(probe, tuple):
+            kinds = [type(part).__name__ for part in probe]
+        raise InvalidTypeError("probe", kinds, "expected arrays: a batch x, or a pair (x, y)")
+    return array
 
 
 def _name(path: Any) -> str:

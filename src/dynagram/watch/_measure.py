@@ -20,7 +20,10 @@ def one_line(error: BaseException) -> str:
     >>> one_line(ValueError("a\\nb"))
     'ValueError: a b'
     """
-    words = " ".join(str(error).split())[:300]
+    try:
+        words = " ".join(str(error).split())[:300]
+    except Exception:  # of a class that is not ours
+        words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from dynagram.ensembles.store._durable import Lock, RunError
 from dynagram.ensembles.store._paths import inside
-from dynagram.errors import InvalidValueError
+from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError
 from dynagram.results._files import plain, read_archive, replace_file, write_archive
+from dynagram.watch._arguments import check_path
 from dynagram.watch._band import Band
 from dynagram.watch._frames import Encoder
 from dynagram.watch._history import (
@@ -34,6 +35,7 @@ from dynagram.watch._history import (
     read_header,
     read_history,
 )
+from dynagram.watch._measure import one_line
 from dynagram.watch._record import Key, Record
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ else:
     Watcher = object
 
 _START = "start.npz"
+_READER = "dynagram.watch.read_watch"
 _SYNC_SECONDS = 2.0
 _MOVED = 0.1  # of its width: from where on a band is written again
 
@@ -59,6 +62,7 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | Path, step: int | None = None):
+        check_path("run", folder)
         self.folder = Path(folder)
         self._step = step
         self._history: History | None = None
@@ -72,15 +76,17 @@ class RunFolder:
 
     def begin(self, layers: Sequence[str], quantities: Sequence[str]) -> None:
         """Make the folder, or continue the watch in it."""
-        if not self.folder.parent.is_dir():
-            raise InvalidValueError("run", str(self.folder), "its parent folder does not exist")
-        is_old = (self.folder / HEADER).is_file()
-        if not is_old and self.folder.exists() and any(self.folder.iterdir()):
-            raise InvalidValueError("run", str(self.folder), "is not an empty folder")
         try:
+            if not self.folder.parent.is_dir():
+                raise InvalidValueError("run", str(self.folder), "its parent folder does not exist")
             self.folder.mkdir(exist_ok=True)
-            self._lock = Lock(inside(self.folder, "lock")).__enter__()
+            is_old = inside(self.folder, HEADER).is_file()
+            if not is_old and any(self.folder.iterdir()):
+                raise InvalidValueError("run", str(self.folder), "is not an empty folder")
+            self._lock = Lock(inside(self.folder, "lock"), _READER).__enter__()
             self._open(list(layers), list(quantities), is_old)
+        except FileExistsError as error:
+            raise InvalidValueError("run", str(self.folder), "is a file, no folder") from error
         except OSError as error:
             what = f"cannot be written: {error.strerror or error}"
             raise InvalidValueError("run", str(self.folder), what) from error
@@ -113,7 +119,8 @@ class RunFolder:
         """Drop half a line at the end, and what was said after the last record."""
         assert self._history is not None
         last = int(self._history.steps[-1]) if len(self._history.steps) else -1
-        lines = [e for e in read_events(self.folder) if e.get("step", 0) <= last]
+        steps = [(event.get("step"), event) for event in read_events(self.folder)]
+        lines = [event for step, event in steps if isinstance(step, int) and step <= last]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         replace_file(inside(self.folder, EVENTS), text.encode())
 
@@ -133,11 +140,20 @@ class RunFolder:
             first = history.values["imbalance"][0]
             memory.imbalances = {i: float(v) for i, v in enumerate(first) if np.isfinite(v)}
             memory.wander = dict.fromkeys(memory.imbalances, np.inf)  # not known any more
-        start = inside(self.folder, _START)
-        if start.is_file():
-            memory.kernel = read_archive(start)[1]["kernel"]
-            self._kernel_kept = True
+        if "kernel_drift" in history.values and np.any(history.values["kernel_drift"] >= 0):
+            memory.kernel, self._kernel_kept = self._start(watcher), True
         watcher.continued(history.last())
+
+    def _start(self, watcher: Watcher) -> np.ndarray:
+        """The kernel at the beginning; where it is lost, one that none can be compared with."""
+        try:
+            kernel = read_archive(inside(self.folder, _START))[1]["kernel"]
+            if kernel.dtype.kind != "f":
+                raise InvalidTypeError("kernel", str(kernel.dtype), "expected real numbers")
+        except (DynagramError, KeyError) as error:
+            watcher.fail(f"kernel_drift: the kernel at the beginning is lost: {one_line(error)}")
+            return np.zeros((0, 0))
+        return kernel
 
     def write(self, record: Record) -> None:
         """Append a record; its bands, alerts and failures come first."""

@@ -144,7 +144,9 @@ class Product:
         else:
             slopes = torch.autograd.grad(self._z, self._ends, u, retain_graph=True)
         pushed = [
-            slope if overlap is None else (overlap @ slope.flatten(0, -2)).reshape(slope.shape)
+            slope
+            if overlap is None
+            else (overlap.to(slope.dtype) @ slope.flatten(0, -2)).reshape(slope.shape)
             for slope, overlap in zip(slopes, self._overlaps, strict=True)
         ]
         (moved,) = torch.autograd.grad(self._graph, self._u, pushed, retain_graph=True)

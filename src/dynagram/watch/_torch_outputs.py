@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from dynagram.errors import InvalidTypeError
 from dynagram.live._torch_layers import first_tensor
 
 
@@ -25,8 +26,16 @@ def is_scalar(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.requires_grad
 
 
+def one_number(loss: Any) -> torch.Tensor:
+    """What a loss of the user's gives; refused where it is not one number."""
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        return loss.reshape(())
+    given = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+    raise InvalidTypeError("loss", given, "expected a tensor of one number, a mean over samples")
+
+
 def usual_loss(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Cross-entropy for classes, the mean squared error for reals, as torch.nn has them."""
     if y.is_floating_point():
         return F.mse_loss(z, y.reshape(z.shape))
-    return F.cross_entropy(z.reshape(-1, z.shape[-1]), y.reshape(-1))
+    return F.cross_entropy(z.reshape(-1, z.shape[-1]), y.reshape(-1).long())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import is_parametrized
 
 from dynagram.errors import InvalidValueError
 from dynagram.live._torch_layers import kind_of
@@ -19,16 +20,47 @@ _UPDATE_NUMBERS = 2**22  # of a layer that are copied to see its update
 
 @dataclass(eq=False)
 class Part:
-    """A module with weights of its own."""
+    """A module with weights of its own.
+
+    A weight may be made from others, by a parametrisation, a hook or a mask. To ask for it may
+    draw random numbers or move buffers: it is seen where the model is called on the probe.
+    """
 
     name: str
     module: nn.Module
     weight: str  # its name in the module
     kind: str
+    seen: torch.Tensor | None = None  # a weight that is made, at the last call
 
-    def parameter(self) -> torch.Tensor:
-        """The weight, as it is now."""
-        return getattr(self.module, self.weight)
+    @property
+    def is_made(self) -> bool:
+        """Whether weight or bias are made from other parameters."""
+        return self.parameter() is None or is_parametrized(self.module, "bias")
+
+    def parameter(self) -> torch.Tensor | None:
+        """The weight, as it is now; None where it is no parameter itself."""
+        return self.module._parameters.get(self.weight)
+
+    def bias(self) -> torch.Tensor | None:
+        """The bias, where it is a parameter."""
+        return self.module._parameters.get("bias")
+
+    def see(self) -> None:
+        """Within a pass: keep a weight that is made."""
+        if self.parameter() is None:
+            self.seen = getattr(self.module, self.weight).detach().clone()
+
+    def look(self) -> LayerLook:
+        """What is known of it without a pass: weights, and whether they are trained."""
+        W, b = self.parameter(), None if self.is_made else self.bias()
+        values = self.seen if W is None else W.detach()
+        assert values is not None  # parts that were never called have a parameter
+        trained = self.module.parameters() if W is None else [W]
+        return LayerLook(
+            self.name, "other" if self.is_made else self.kind, as_real(values),
+            bias=None if b is None else as_real(b.detach()),
+            learns=any(p.requires_grad for p in trained),
+        )  # fmt: skip
 
 
 def weighted_parts(module: nn.Module) -> list[Part]:
@@ -36,14 +68,25 @@ def weighted_parts(module: nn.Module) -> list[Part]:
     parts = []
     for name, part in module.named_modules():
         for weight in ("weight", "in_proj_weight"):
-            value = getattr(part, weight, None)
-            if isinstance(value, nn.Parameter | torch.Tensor) and value.ndim >= 2:
+            if _is_matrix(part, weight):
                 parts.append(Part(name or type(part).__name__, part, weight, kind_of(part)))
                 break
     if not parts:
         allowed = "has no module with a weight matrix of its own"
         raise InvalidValueError("model", type(module).__name__, allowed)
     return parts
+
+
+def _is_matrix(part: nn.Module, weight: str) -> bool:
+    """Whether it has a real weight of this name, without asking for one that has to be made."""
+    if isinstance(part, torch.jit.ScriptModule):
+        return False
+    if is_parametrized(part, weight):
+        sources: Any = getattr(part.parametrizations, weight)
+        return any(p.ndim >= 2 and p.is_floating_point() for p in sources.parameters())
+    places = part._parameters, part._buffers, vars(part)
+    value = next((place[weight] for place in places if place.get(weight) is not None), None)
+    return isinstance(value, torch.Tensor) and value.ndim >= 2 and value.is_floating_point()
 
 
 def fill(
@@ -72,6 +115,8 @@ def fill(
     layer.response = joined_slopes(responses)
     if errors is not None:
         layer.errors = samples * joined_slopes(errors)
+    if part.is_made:
+        return  # the kernel is not that of its weights
     inputs = [_as_inputs(h, part, samples) for h, _ in calls]
     if all(h is not None for h in inputs):
         layer.inputs = _joined(inputs)
@@ -125,13 +170,14 @@ def _as_inputs(h: torch.Tensor, part: Part, samples: int) -> torch.Tensor | None
 def _is_transposed(part: Part, call: tuple[torch.Tensor, torch.Tensor]) -> bool:
     """Whether a module of another class computes x W + b, W of shape (n_in, n_out)."""
     h, z = call
-    W, b = part.parameter().detach(), getattr(part.module, "bias", None)
-    if part.kind != "other" or W.ndim != 2 or h.ndim != z.ndim or not h.is_floating_point():
+    W, b = part.parameter(), part.bias()
+    if W is None or part.kind != "other" or W.ndim != 2 or h.ndim != z.ndim:
         return False
-    if (h.shape[-1], z.shape[-1]) != tuple(W.shape):
+    if not h.is_floating_point() or (h.shape[-1], z.shape[-1]) != tuple(W.shape):
         return False
-    linear = h @ W + (0.0 if b is None else b.detach())
-    return bool(torch.allclose(linear, z.detach(), rtol=1e-3, atol=1e-5))
+    linear = as_real(h) @ as_real(W.detach()) + (0.0 if b is None else as_real(b.detach()))
+    rounding = 1e-3 if torch.finfo(z.dtype).bits > 16 else 0.05  # of autocast in `forward`
+    return bool(torch.allclose(linear, as_real(z.detach()), rtol=rounding, atol=1e-2 * rounding))
 
 
 def row_stride(W: torch.Tensor) -> int:

@@ -68,12 +68,15 @@ def _taken_apart(probe: Any) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
         return (probe,), {}, None
     if isinstance(probe, tuple) and len(probe) == 2:
         x, y = probe
+        if y is None and isinstance(x, torch.Tensor | Mapping):
+            return _taken_apart(x)
         if isinstance(x, Mapping):
             return (), dict(x), y
         if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
             return (x,), {}, y
     allowed = "expected a batch x, a pair (x, y), or a mapping of arguments"
-    raise InvalidTypeError("probe", type(probe).__name__, allowed)
+    kinds = [type(v).__name__ for v in probe] if isinstance(probe, tuple) else type(probe).__name__
+    raise InvalidTypeError("probe", kinds, allowed)
 
 
 def _takes(forward: Callable[..., Any], options: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dynagram.errors import InvalidValueError
+from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.live._torch_layers import unwrapped
 from dynagram.networks import Model
 from dynagram.watch._look import LayerLook, Look, Task
@@ -21,7 +21,7 @@ from dynagram.watch._named_loss import loss_name
 from dynagram.watch._settings import sample_counts
 from dynagram.watch._targets import readable_targets
 from dynagram.watch._torch_curvature import DenseCall, PowerMethod
-from dynagram.watch._torch_outputs import is_scalar, outputs_of, usual_loss
+from dynagram.watch._torch_outputs import is_scalar, one_number, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
     as_real,
@@ -54,12 +54,16 @@ class TorchRecorder:
     def __init__(self, model: nn.Module, probe: Any, loss: Loss | None, samples: int):
         self.module = unwrapped(model)
         self._like = reference_parameter(self.module)
-        self.probe = Probe(probe, self._like, self.module.forward)
+        with torch.inference_mode(False):  # tensors that gradients go through
+            self.probe = Probe(probe, self._like, self.module.forward)
         self._loss = loss
+        is_module = isinstance(loss, nn.Module)
+        self._quieted = nn.ModuleList([self.module, loss]) if is_module else self.module
+        self._written: frozenset[str] | None = None  # parameters that a pass writes to
         self._parts, sizes = self._called(weighted_parts(self.module))
         self._samples, self._feature_samples = sample_counts(self.probe.count, samples, *sizes)
         self._power = PowerMethod()
-        self._before: list[torch.Tensor] | None = None
+        self._before: list[torch.Tensor | None] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -83,24 +87,28 @@ class TorchRecorder:
     @torch.no_grad()
     def remember(self) -> None:
         """Keep the weights (of very large layers some rows) until the coming step is done."""
-        self._before = [some_rows(part.parameter()).clone() for part in self._parts]
+        weights = [part.parameter() for part in self._parts]
+        self._before = [None if W is None else some_rows(W).clone() for W in weights]
 
     @torch.no_grad()
-    def updates(self) -> list[torch.Tensor] | None:
-        """W after the step minus W before it."""
+    def updates(self) -> list[torch.Tensor | None] | None:
+        """W after the step minus W before it; None where weights are made from others."""
         if self._before is None:
             return None
-        pairs = zip(self._parts, self._before, strict=True)
-        # In the memory of the weights before: fresh pages cost more than the difference.
-        moved = [torch.sub(some_rows(part.parameter()), old, out=old) for part, old in pairs]
+        pairs = [(p.parameter(), old) for p, old in zip(self._parts, self._before, strict=True)]
         self._before = None
-        return [as_real(values) for values in moved]
+        # In the memory of the weights before: fresh pages cost more than the difference.
+        return [
+            None if W is None or old is None else as_real(torch.sub(some_rows(W), old, out=old))
+            for W, old in pairs
+        ]
 
     # --- looking ------------------------------------------------------------------------------
 
     def look(self) -> Look:
         """Everything that quantities are measured on."""
-        with quiet(self.module):
+        self._check_parts()
+        with quiet(self._quieted):
             copy, arguments, options, y = self._prepared(self._samples, gradients=True)
             with self._captured(self._parts) as calls:
                 output = copy(arguments, options)
@@ -122,9 +130,17 @@ class TorchRecorder:
                 features=self._features(calls) if self.probe.has_targets else None,
             )
 
+    def _check_parts(self) -> None:
+        """Refuse a model whose layers are others than when the watch began."""
+        present = {id(part) for part in self.module.modules()}
+        for part in self._parts:
+            if id(part.module) not in present:
+                allowed = "is no part of the model any more: begin a new watch"
+                raise InvalidValueError("layer", part.name, allowed)
+
     def _prepared(self, samples: int, *, gradients: bool) -> tuple[Copy, Any, Any, Any]:
         arguments, options, y = self.probe.head(samples)
-        copy = Copy(self.module, gradients=gradients)
+        copy = Copy(self.module, gradients=gradients, apart=self._written)
         copy.settle_batch_norms(arguments, options)
         return copy, arguments, options, y
 
@@ -140,8 +156,9 @@ class TorchRecorder:
             if not isinstance(signal, torch.Tensor) or not inputs:
                 return None
             # Copies: what comes next may work in place.
-            kept = signal.clone()
-            calls.setdefault(numbers[id(module)], []).append((inputs[0].detach().clone(), signal))
+            kept, number = signal.clone(), numbers[id(module)]
+            self._parts[number].see()
+            calls.setdefault(number, []).append((inputs[0].detach().clone(), signal))
             return (kept, *output[1:]) if isinstance(output, tuple) else kept
 
         handles = [part.module.register_forward_hook(note) for part in parts]
@@ -160,6 +177,7 @@ class TorchRecorder:
 
         def note(number: int, output: Any) -> None:
             order.append(number)
+            parts[number].see()
             if isinstance(output, torch.Tensor) and output.ndim > 2:
                 axis = 1 if parts[number].kind == "conv" else -1
                 positions.append(output.numel() // (2 * output.shape[axis]))
@@ -169,22 +187,28 @@ class TorchRecorder:
             for n, part in enumerate(parts)
         ]
         try:
-            with quiet(self.module), torch.no_grad():
+            with quiet(self._quieted), torch.no_grad():
                 copy, arguments, options, _ = self._prepared(2, gradients=False)
                 z = outputs_of(copy(arguments, options))
+                self._written = copy.written()
         except Exception as error:  # before training begins the user can mend it
             allowed = f"the model does not take it: {one_line(error)}"
             raise InvalidValueError("probe", self.probe, allowed) from error
         finally:
             for handle in handles:
                 handle.remove()
+        if not z.numel() or not z.ndim or len(z) % 2:
+            allowed = "expected an array with the samples first"
+            raise InvalidTypeError("output of the model", tuple(z.shape), allowed)
         first = list(dict.fromkeys(order))
-        ordered = [parts[n] for n in first] + [p for n, p in enumerate(parts) if n not in first]
+        ordered = [parts[n] for n in first]
+        ordered += [p for n, p in enumerate(parts) if n not in first and p.parameter() is not None]
         return ordered, (max(1, z.numel() // (2 * z.shape[-1])), max(1, *positions))
 
     def _loss_of(self, output: Any, z: torch.Tensor, y: Any) -> torch.Tensor | None:
         if self._loss is not None and y is not None:
-            return self._loss(output if isinstance(output, torch.Tensor) else z, y)
+            outputs = output if isinstance(output, torch.Tensor) else z
+            return one_number(self._called_loss(outputs, y))
         own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         if isinstance(own, torch.Tensor):
             return own
@@ -192,6 +216,13 @@ class TorchRecorder:
             return usual_loss(z, y)
         scalars = [v for v in output if is_scalar(v)] if isinstance(output, tuple) else []
         return scalars[0] if len(scalars) == 1 else None  # a pair (outputs, loss)
+
+    def _called_loss(self, z: torch.Tensor, y: Any) -> Any:
+        """The user's loss; one that is a module may have buffers that it writes to."""
+        if isinstance(self._loss, nn.Module):
+            return Copy(self._loss, gradients=False, apart=None)((z, y), {})
+        assert self._loss is not None
+        return self._loss(z, y)
 
     def _layers(
         self, calls: Any, z: torch.Tensor, loss: torch.Tensor | None, copy: Copy
@@ -202,17 +233,12 @@ class TorchRecorder:
         f = (z * signs.to(z)).sum() / signs.numel() ** 0.5
         responses = slopes_of(f, signals)
         errors = None if loss is None else slopes_of(loss, signals)
-        learning = {id(p): p.requires_grad for p in self.module.parameters()}
         updates = self.updates()
         layers = []
         for number, part in enumerate(self._parts):
-            parameter = part.parameter()
-            layer = LayerLook(part.name, part.kind, as_real(parameter.detach()))
-            layer.learns = learning[id(parameter)]
-            bias = getattr(part.module, "bias", None)
-            layer.bias = as_real(bias.detach()) if isinstance(bias, torch.Tensor) else None
-            if updates is not None:
-                layer.step, layer.step_stride = updates[number], row_stride(parameter)
+            layer, W = part.look(), part.parameter()
+            if updates is not None and W is not None and updates[number] is not None:
+                layer.step, layer.step_stride = updates[number], row_stride(W)
             own = [i for i, n in enumerate(numbers) if n == number]
             if own:
                 fill(layer, part, [calls[number][k] for k in range(len(own))],
@@ -225,16 +251,18 @@ class TorchRecorder:
 
     def _learning(self, copy: Copy) -> dict[int, torch.Tensor]:
         """The leaves of the parameters that are trained, by the identity of these."""
-        pairs = [(p, copy.leaves[name]) for name, p in self.module.named_parameters()]
+        values = dict(self.module.named_parameters())
+        pairs = [(values[name], leaf) for name, leaf in copy.leaves.items()]
         return {id(p): leaf for p, leaf in pairs if p.requires_grad}
 
     def _dense_calls(self, calls: Any, leaves: Mapping[int, torch.Tensor]) -> list[DenseCall]:
         """The dense layers whose weights are trained and that were called once."""
         dense = []
         for number, part in enumerate(self._parts):
-            own = [getattr(part.module, name, None) for name in (part.weight, "bias")]
-            W, b = (leaves.get(id(parameter)) for parameter in own)
-            if part.kind == "linear" and W is not None and len(calls.get(number, ())) == 1:
+            if part.kind != "linear" or part.is_made or len(calls.get(number, ())) != 1:
+                continue
+            W, b = (leaves.get(id(own)) for own in (part.parameter(), part.bias()))
+            if W is not None:
                 h, signal = calls[number][0]
                 dense.append(DenseCall(signal, h, [W] if b is None else [W, b]))
         return dense
@@ -247,7 +275,7 @@ class TorchRecorder:
         dense: list[DenseCall],
     ) -> float:
         """λ_max of JᵀL''J; the graph is kept until it is asked for."""
-        with quiet(self.module):
+        with quiet(self._quieted):
             return self._power.largest(z, loss, leaves, dense)
 
     def _features(self, seen: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
@@ -262,7 +290,7 @@ class TorchRecorder:
         def calls() -> dict[int, list[tuple[Any, Any]]]:
             if samples == self._samples:
                 return seen
-            with quiet(self.module), torch.no_grad():
+            with quiet(self._quieted), torch.no_grad():
                 copy, arguments, options, _ = self._prepared(samples, gradients=False)
                 with self._captured(self._parts) as captured:
                     copy(arguments, options)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.errors import DynagramError, InvalidTypeError, InvalidValueError
 from dynagram.live._torch_layers import unwrapped
 from dynagram.watch._band import FAMILY, Band
 from dynagram.watch._context import Context, Memory
-from dynagram.watch._measure import measure_quantities
+from dynagram.watch._look import Look
+from dynagram.watch._measure import measure_quantities, one_line
 from dynagram.watch._record import Key
 from dynagram.watch._torch_recorder import TorchRecorder
 
@@ -45,15 +46,19 @@ def redrawn_bands(
     with torch.random.fork_rng():
         for number in range(draws):
             torch.manual_seed(7919 * number + 1)
-            model = fresh()
+            model = _called(fresh)
             if not isinstance(model, torch.nn.Module):
                 allowed = "expected a function that returns a torch.nn.Module"
                 raise InvalidTypeError("fresh", type(model).__name__, allowed)
-            recorder = TorchRecorder(unwrapped(model), probe, loss, samples)
+            try:
+                recorder = TorchRecorder(unwrapped(model), probe, loss, samples)
+            except DynagramError as error:
+                allowed = f"makes a model that cannot be watched: {error}"
+                raise InvalidValueError("fresh", type(model).__name__, allowed) from error
             if recorder.names != list(layers):
                 allowed = "makes a model with other layers than the one that is watched"
                 raise InvalidValueError("fresh", type(model).__name__, allowed)
-            look = recorder.look()
+            look = _looked(recorder)
             values, _, _ = measure_quantities(Context(look, Memory(), 0), names, None)
             units = {layer.name: int(layer.weight.shape[0]) for layer in look.layers}
             for key, value in values.items():
@@ -71,6 +76,22 @@ def redrawn_bands(
         else _band(key, drawn, factors)
         for key, drawn in usable.items()
     }
+
+
+def _called(fresh: Callable[[], Any]) -> Any:
+    name = getattr(fresh, "__name__", type(fresh).__name__)
+    try:
+        return fresh()
+    except Exception as error:  # before training begins the user can mend it
+        raise InvalidValueError("fresh", name, f"makes no model: {one_line(error)}") from error
+
+
+def _looked(recorder: TorchRecorder) -> Look:
+    try:
+        return recorder.look()
+    except Exception as error:
+        allowed = f"makes a model that cannot be looked at: {one_line(error)}"
+        raise InvalidValueError("fresh", type(recorder.module).__name__, allowed) from error
 
 
 def _band_of_counts(drawn: np.ndarray, units: int, tails: Sequence[float]) -> Band:

@@ -82,7 +82,8 @@ class StepHooks:
     def _note_first(self) -> None:
         """How far the first step went, which is often the farthest."""
         for index, moved in enumerate(self._recorder.updates() or ()):
-            self._watcher.memory.updates[index] = float((moved * moved).sum())
+            if moved is not None:
+                self._watcher.memory.updates[index] = float((moved * moved).sum())
 
     def look(self, optimizer: Any = None) -> Look:
         """A look, with what the optimizer says of its steps, where it is known."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dynagram.watch._randomness import same_numbers
 
 if TYPE_CHECKING:
-    from dynagram.watch._band import Alert
+    from dynagram.watch._band import Alert, Band
+    from dynagram.watch._record import Key
     from dynagram.watch._watcher import Sink, Watcher
 else:
-    Alert = Sink = Watcher = Any  # imported when a watch begins, see `same_numbers`
+    Alert = Band = Key = Sink = Watcher = Any  # imported when a watch begins, see `same_numbers`
 
 _SECONDS_OF_A_FORECAST = 5.0
 
@@ -92,13 +93,30 @@ def watch(
     True
     """
     with same_numbers():
-        from dynagram.watch._watcher import check_settings
+        from dynagram.watch._arguments import (
+            check_functions,
+            check_rule,
+            check_sinks,
+            check_unused,
+            chosen,
+            integer,
+        )
 
-        names = check_settings(every, samples, quantities)
-        check_settings(every, draws, None)
+        every, samples, draws = (
+            integer(name, value, least)
+            for name, value, least in (
+                ("every", every, 1), ("samples", samples, 2), ("draws", draws, 2),
+            )
+        )  # fmt: skip
+        step = None if step is None else integer("step", step, 0)
+        names = chosen(quantities)
+        check_sinks(sinks)
+        check_functions(loss=loss, fresh=fresh, on_alert=on_alert)
         # A forecast takes seconds, which few short runs are worth: asked for, it comes at once.
         reckoned = 0.0 if theory or quantities is not None else _SECONDS_OF_A_FORECAST
         if _framework(model) != "torch":
+            check_unused("JAX", optimizer=optimizer, fresh=fresh)
+            check_rule(rate, momentum)
             watcher = _watch_jax(
                 model, params, probe, loss, samples, rate, momentum,
                 theory, (every, names, run, sinks, on_alert, step),
@@ -108,13 +126,16 @@ def watch(
         from dynagram.watch._torch_recorder import TorchRecorder
         from dynagram.watch._torch_watch import StepHooks
 
+        check_unused("PyTorch", params=params, rate=rate, momentum=momentum)
         recorder = TorchRecorder(model, probe, loss, samples)
         StepHooks.check(optimizer)
-        watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
+        birth: dict[Key, Band] = {}
         if fresh is not None:
             from dynagram.watch._torch_redrawn import redrawn_bands
 
-            watcher.birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
+            birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
+        watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
+        watcher.birth = birth
         if theory:
             _expect(watcher, recorder.module, recorder.probe.x, recorder.look)
         watcher.memory.spent = reckoned
@@ -204,7 +225,11 @@ def begin(
         step=step or 0,
     )  # fmt: skip
     if folder is not None:
-        folder.restore(watcher)
+        try:
+            folder.restore(watcher)
+        except BaseException:
+            watcher.close()
+            raise
     return watcher
 
 

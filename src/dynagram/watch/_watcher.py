@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from dynagram._threads import one_thread
-from dynagram.errors import InvalidValueError
+from dynagram.errors import DynagramError, InvalidValueError
 from dynagram.watch._band import Alert, Band
 from dynagram.watch._context import Context, Memory
 from dynagram.watch._look import Look
 from dynagram.watch._measure import Guard, make_record, one_line
 from dynagram.watch._record import Key, Record
-from dynagram.watch._registry import QUANTITIES
 
 LOG = logging.getLogger("dynagram.watch")
+_MOST_FAILURES = 1000  # lines about them that are kept
 
 
 @runtime_checkable
@@ -73,6 +73,7 @@ class Watcher:
         self.last: Record | None = None
         self.alerts: list[Alert] = []
         self.failures: list[str] = []
+        self._failed: set[str] = set()
         self.layers = tuple(layers)
         self.birth: dict[Key, Band] = dict(birth or {})
         self.quantities = tuple(quantities)
@@ -86,7 +87,19 @@ class Watcher:
         self._closers: list[Callable[[], object]] = []
         self._see: Callable[[Any], object] | None = None
         for sink in sinks:
+            self._begin(sink)
+
+    def _begin(self, sink: Sink) -> None:
+        """Before training begins the user can mend it: locks and files are let go."""
+        name = type(sink).__name__
+        try:
             sink.begin(self.layers, self.quantities)
+        except DynagramError:
+            self.close()
+            raise
+        except Exception as error:
+            self.close()
+            raise InvalidValueError("sinks", name, f"cannot begin: {one_line(error)}") from error
 
     def __enter__(self) -> Watcher:
         return self
@@ -116,7 +129,7 @@ class Watcher:
                     context, self._guard, self.quantities, step, self._began, turn, self.birth
                 )
         except Exception as error:
-            self.fail(f"step {step}: {one_line(error)}")
+            self.fail(one_line(error), step)
             return None
         self._records += 1
         self._recorded = step
@@ -156,11 +169,13 @@ class Watcher:
         """Go on after a record that was made by an earlier process."""
         self.last, self._recorded, self._records = record, record.step, 1
 
-    def fail(self, line: str) -> None:
-        """Keep a line about something that went wrong, and log it the first time."""
-        if line not in self.failures:
-            self.failures.append(line)
-            LOG.warning("not recorded: %s", line)
+    def fail(self, line: str, step: int | None = None) -> None:
+        """Keep a line about something that went wrong, with its step, and log it the first time."""
+        if line in self._failed or len(self._failed) >= _MOST_FAILURES:
+            return
+        self._failed.add(line)
+        self.failures.append(line if step is None else f"step {step}: {line}")
+        LOG.warning("not recorded: %s", self.failures[-1])
 
     def __call__(self, params: Any) -> None:
         """In JAX: a step is done, and these are the parameters."""
@@ -185,18 +200,3 @@ class Watcher:
             except Exception as error:
                 self.fail(one_line(error))
         self._closers, self._sinks = [], []
-
-
-def check_settings(every: Any, samples: Any, quantities: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the quantities, all of them for None; numbers that make no sense are refused."""
-    for name, value, least in (("every", every, 1), ("samples", samples, 2)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InvalidValueError(name, value, f"expected an integer ≥ {least}")
-    if quantities is None:
-        return tuple(QUANTITIES)
-    if isinstance(quantities, str):
-        quantities = [quantities]
-    for name in quantities:
-        if name not in QUANTITIES:
-            raise InvalidValueError("quantities", name, f"expected some of {', '.join(QUANTITIES)}")
-    return tuple(name for name in QUANTITIES if name in quantities)

@@ -29,6 +29,11 @@ def sync_folder(folder: Path) -> None:
 class Lock:
     """A file that one process can hold; the system releases it however the process ends.
 
+    **Arguments:**
+
+    - `path`: the file.
+    - `reader`: what reads the folder without writing, for the message where it cannot be written.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Lock(Path(folder) / "lock"):
     ...     try:
@@ -38,8 +43,9 @@ class Lock:
     RUN is in use by process 123: wait for it, or stop it and resume
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, reader: str = "dynagram.open_run"):
         self.path = path
+        self._reader = reader
         self._file: Any = None
 
     def __enter__(self) -> Lock:
@@ -49,7 +55,7 @@ class Lock:
         except OSError as error:
             raise RunError(
                 f"{self.path.parent} cannot be written: {error.strerror or error}; a run is "
-                "continued in a folder of one's own: copy it, or read it with dynagram.open_run"
+                f"continued in a folder of one's own: copy it, or read it with {self._reader}"
             ) from error
         try:
             _lock(file)

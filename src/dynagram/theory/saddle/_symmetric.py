@@ -35,6 +35,8 @@ else:
     Numbers = Number = object
 
 _POSITIVE = "must be > 0"
+_LARGEST = 2**53
+_DEEPEST = 100_000  # layers of a list that is made for them
 
 
 @dataclass(frozen=True, init=False)
@@ -92,7 +94,7 @@ class SymmetricNetwork:
         beta: Number = 1.0,
     ) -> SymmetricNetwork:
         """The first `bottleneck` layers (all by default) at `scale`, the others at `rest`."""
-        depth = checked_count("depth", depth, least=2)
+        depth = checked_count("depth", depth, least=2, most=_DEEPEST)
         r = depth if bottleneck is None else checked_count("bottleneck", bottleneck)
         if r > depth:
             raise InvalidValueError("bottleneck", r, f"at most the depth, {depth}")
@@ -134,14 +136,16 @@ class SymmetricNetwork:
         return Model(network, tuple(layers))
 
 
-def checked_count(name: str, value: object, *, least: int = 1) -> int:
-    """`value` as an integer ≥ `least`."""
+def checked_count(name: str, value: object, *, least: int = 1, most: int = _LARGEST) -> int:
+    """`value` as an integer from `least` to `most`, by default one that a float can be."""
     allowed = f"expected an integer ≥ {least}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise InvalidTypeError(name, value, allowed)
     number = operator.index(value)  # pyright: ignore[reportArgumentType]
     if number < least:
         raise InvalidValueError(name, number, allowed)
+    if number > most:
+        raise InvalidValueError(name, number, f"at most {most}")
     return number
 
 
