@@ -219,6 +219,27 @@ def test_a_hundred_thousand_records_of_a_transformer_take_less_than_100_mb(tmp_p
     assert size * (100_000 / count) < 100e6
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [{"low": 10**400}, {"high": "wide"}, {"alarm": [1]}, {"alarm": {}}, {"expected": "much"},
+     {"expected": [1.0]}, {"origin": "hearsay"}, {"origin": []}, {"step": 10**400}, {"step": {}}],
+)  # fmt: skip
+def test_forged_bands_and_alerts_are_none(tmp_path, forged):
+    write(tmp_path / "run", [0, 100])
+    band = {"event": "band", "step": 0, "quantity": "dead", "layer": "fc2", "expected": None,
+            "low": 0.0, "high": 1.0, "origin": "theory", "alarm": None}  # fmt: skip
+    alert = {"event": "alert", "step": 0, "level": "note", "quantity": "dead", "layer": "fc2",
+             "sentence": "words"}  # fmt: skip
+    events = [band | forged, {**alert, "step": forged.get("step", "soon")}, {**alert, "layer": 3}]
+    with open(tmp_path / "run" / "events.jsonl", "a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in events)
+    history = read_watch(tmp_path / "run")
+    assert history.ranges == {}
+    assert [(a.step, a.layer) for a in history.alerts] == [(0, "3")]
+    result = show(tmp_path / "run")
+    assert result.exit_code == 0, result.output
+
+
 def test_json_lines_go_on_after_half_a_line(tmp_path):
     path = tmp_path / "watch.jsonl"
     path.write_text('{"step": 0}\n{"ste')

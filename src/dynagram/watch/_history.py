@@ -15,7 +15,7 @@ from dynagram._memory import require_memory
 from dynagram.ensembles.store._durable import RunError
 from dynagram.ensembles.store._paths import inside, read_file
 from dynagram.errors import InvalidValueError
-from dynagram.watch._band import Alert, Band
+from dynagram.watch._band import WORDS, Alert, Band
 from dynagram.watch._frames import Decoder
 from dynagram.watch._record import Key, Record
 from dynagram.watch._registry import QUANTITIES
@@ -234,18 +234,36 @@ def _told(
                 continue
             if kind == "band":
                 key = (str(event["quantity"]), str(event["layer"]))
-                low, high = (
-                    float(open_end if event[name] is None else event[name])
-                    for name, open_end in (("low", -np.inf), ("high", np.inf))
-                )
-                alarm = event["alarm"] and (float(event["alarm"][0]), float(event["alarm"][1]))
-                band = Band(event["expected"], low, high, event["origin"], alarm)
-                ranges.setdefault(key, []).append((int(event["step"]), band))
+                change = _step_of(event), _band_of(event)
+                ranges.setdefault(key, []).append(change)
             elif kind == "alert":
-                alerts.append(Alert(**event))
+                alerts.append(_alert_of(event))
             elif kind == "failure":
                 failures.setdefault(str(event["line"]))
-        except (KeyError, TypeError, ValueError):  # not ours
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # not ours
             continue
     kept = {key: tuple(changes) for key, changes in ranges.items()}
     return kept, tuple(alerts), tuple(failures)
+
+
+def _step_of(event: dict[str, Any]) -> int:
+    return int(np.int64(event["step"]))
+
+
+def _band_of(event: dict[str, Any]) -> Band:
+    low, high = (
+        float(open_end if event[name] is None else event[name])
+        for name, open_end in (("low", -np.inf), ("high", np.inf))
+    )
+    expected, alarm, origin = event["expected"], event["alarm"], event["origin"]
+    if origin not in WORDS:
+        raise ValueError(origin)
+    return Band(
+        None if expected is None else float(expected), low, high, origin,
+        None if alarm is None else (float(alarm[0]), float(alarm[1])),
+    )  # fmt: skip
+
+
+def _alert_of(event: dict[str, Any]) -> Alert:
+    names = (str(event[name]) for name in ("quantity", "layer", "sentence"))
+    return Alert(_step_of(event), "warning" if event["level"] == "warning" else "note", *names)
