@@ -325,3 +325,16 @@ def test_wrong_requests_are_one_line():
         check(net, None)
     with pytest.raises(InvalidTypeError, match="a Network, a config.json or the name"):
         check(net, x, expected=3)
+
+
+def test_a_function_that_needs_a_size_is_no_reason_to_fail():
+    """Of a model that is measured only, weights are then drawn as they look."""
+
+    def make(width):
+        return nn.Sequential(
+            nn.Linear(8, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 4)
+        )
+
+    result = check(make(32), torch.randn(8, 8), factory=make)
+    assert any(reading.z is not None for reading in result.readings)
+    assert "batch_norm" in " ".join(result.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def _by_place(layers: Sequence[LayerNumbers]) -> dict[tuple[str, int], LayerNumb
 
 def _draw_again(live: Live, factory: Any, batch: Any, seed: int) -> list[list[LayerNumbers]]:
     """The numbers of models with other weights: made anew, or drawn as these weights look."""
-    if factory is not None:
+    if factory is not None and _has_defaults(factory):
         with seeded(seed):
             one, other = (parameters_of(factory(), batch) for _ in range(2))
             if any(not np.array_equal(one[name], other[name]) for name in one.keys() & other):
@@ -86,3 +87,14 @@ def _draw_again(live: Live, factory: Any, batch: Any, seed: int) -> list[list[La
     # A function that sets its own seed, as all of JAX do, makes one and the same model again.
     rng = np.random.default_rng(seed)
     return [live.measure(redrawn(live.parameters, rng)) for _ in range(DRAWS)]
+
+
+def _has_defaults(factory: Any) -> bool:
+    """Whether it makes a model without being told a size, as one for a scheme need not."""
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return False
+    except ValueError:  # one that does not tell its arguments
+        return True
+    return True
