@@ -126,11 +126,11 @@ def test_too_many_samples_for_the_vertex_are_refused_in_one_line():
         predict(network, np.ones((400, 4)))
 
 
-def test_a_jump_has_a_kernel_and_nothing_else():
+def test_a_jump_has_no_tangent_kernel():
     network = MLP([4, 12, 12, 1], "step", 0.0, 1.0)
     K = predict(network, X, ("K",))["K"]
     angle = np.arccos(K[0, 0, 1] / np.sqrt(K[0, 0, 0] * K[0, 1, 1]))
     off = 0.5 - angle / (2 * np.pi)
     np.testing.assert_allclose(K[1], [[0.5, off], [off, 0.5]], rtol=1e-10)
-    with pytest.raises(InvalidValueError, match="jumps"):
-        predict(network, X)
+    with pytest.raises(InvalidValueError, match="only K, V and G1 exist"):
+        predict(network, X, ("K", "Theta"))

@@ -109,7 +109,7 @@ def extremes(values: Float[np.ndarray, " n"], points: int) -> Int[np.ndarray, " 
     """Places of at most so many values that look like all of them, first and last included.
 
     >>> extremes(np.array([0.0, 0.0, 9.0, 0.0, 0.0, 0.0, -1.0, 0.0]), 6).tolist()
-    [0, 2, 3, 6, 7]
+    [0, 2, 4, 6, 7]
     """
     if len(values) <= points:
         return np.arange(len(values))

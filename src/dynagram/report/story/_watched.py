@@ -54,7 +54,14 @@ def write_watched(run: str | Path, folder: str | Path) -> Path:
 
 
 def is_watched(folder: Path) -> bool:
-    """Whether a folder holds what a watch wrote."""
+    """Whether a folder holds what a watch wrote.
+
+    **Arguments:**
+
+    - `folder`: any path.
+
+    **Returns:** True or False.
+    """
     return (folder / "watch.json").is_file()
 
 
