@@ -16,7 +16,7 @@ from dynagram.results._estimate import Estimate
 # Room at both ends of an axis, so that no mark sits on the frame; the legend's entries in a row.
 _MARGIN = 0.04
 _LEGEND_COLUMNS = 4
-_LONGEST_LEGEND = 12
+LONGEST_LEGEND = 12
 # Lines of fewer values than this show where their values are.
 _FEW = 120
 
@@ -280,7 +280,7 @@ def _along(names: Sequence[str]) -> Any:
     """Colours in order; a legend where it is short."""
     legend = alt.Legend(orient="bottom", symbolType="stroke", symbolSize=250, symbolOpacity=1,
                         columns=_LEGEND_COLUMNS)  # fmt: skip
-    shown = legend if len(names) <= _LONGEST_LEGEND else None
+    shown = legend if len(names) <= LONGEST_LEGEND else None
     return alt.Color("name:O", title=None, scale=alt.Scale(domain=list(names)), legend=shown)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dynagram.errors import InvalidValueError
 from dynagram.report._blocks import Block, Code, Figure, Heading, Section, Table, Text, Tile
+from dynagram.report._charts import LONGEST_LEGEND
 from dynagram.report._page import render
 from dynagram.report._watch_charts import history_chart, origins
 from dynagram.results._files import write_atomically
@@ -20,7 +21,6 @@ from dynagram.watch._plateau_state import STATES
 from dynagram.watch._table import layer_grid, run_grid
 
 _SHOWN_ALERTS = 200
-_LONGEST_LEGEND = 12
 _FOOTER = (
     "Ranges hold 95 % unless they are bounds. Made by dynagram; this page loads nothing from the "
     "network."
@@ -88,7 +88,7 @@ def _layers(history: History, run: str) -> Section:
               f'import dynagram\n\ndynagram.watch.read_watch({run!r}).table()'),
     ]  # fmt: skip
     names = [name for name, quantity in QUANTITIES.items() if quantity.of_layer]
-    if len(history.layers) > _LONGEST_LEGEND:
+    if len(history.layers) > LONGEST_LEGEND:
         blocks.append(
             Text(
                 "Colours run from the first layer (blue) to the last (red); point at a line for "
