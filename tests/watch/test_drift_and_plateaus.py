@@ -205,6 +205,26 @@ def test_a_number_at_the_end_of_its_range_is_told_once():
     assert told == [0, 1, 0, 0, 0, 0, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("step", "value", "words"),
+    [
+        (0, 2.0, "larger than expected: see how"),
+        (0, 0.5, "smaller than expected: see how"),
+        (9, 2.0, "larger than when the model was drawn, which training may want"),
+        (9, 0.5, "smaller than when the model was drawn, which training may want"),
+    ],
+)
+def test_an_alert_says_on_which_side_and_of_what(step, value, words):
+    from dynagram.watch import Band
+    from dynagram.watch._measure import Guard
+
+    key = ("activation", "0")
+    bands = {key: Band(1.0, 0.9, 1.1, "redrawn", (0.8, 1.2))}
+    (alert,) = Guard().alerts(step, {key: value}, bands)
+    assert words in alert.sentence
+    assert alert.level == ("note" if step else "warning")
+
+
 def test_a_loss_that_wavers_is_not_forecast_again_and_again(monkeypatch):
     from dynagram.watch import _run_quantities
     from dynagram.watch._context import Context, Memory

@@ -98,6 +98,10 @@ class Guard:
         return tuple(raised)
 
 
+_AS_DRAWN = " than expected: see how the model is initialised"
+_SINCE_DRAWN = " than when the model was drawn, which training may want"
+
+
 def _divergence(step: int, broken: Sequence[Key], values: Mapping[Key, float]) -> Alert:
     """One sentence for all numbers that are not finite, about weights if they are among them."""
     first = next((key for key in broken if key[0] == "weight_norm"), broken[0])
@@ -112,14 +116,16 @@ def _named(key: Key) -> str:
 
 
 def _alert(step: int, key: Key, value: float, band: Band) -> Alert:
-    side = "above" if value > band.high else "below"
-    end = band.high if value > band.high else band.low
+    quantity, is_above = QUANTITIES[key[0]], value > band.high
+    side, end = ("above", band.high) if is_above else ("below", band.low)
     words = f"{_named(key)} is {value:.4g}, {side} {end:.4g}"
     if band.expected is not None:
         words += f" ({band.expected:.4g} {WORDS[band.origin]})"
+    meaning = quantity.above if is_above else quantity.below
     # Bands of the beginning say how a network is drawn: it may leave them by learning.
     level: Level = "note" if band.alarm is not None and step > 0 else "warning"
-    meaning = QUANTITIES[key[0]].outside
+    if band.alarm is not None and band.origin != "retrained":
+        meaning += _SINCE_DRAWN if step > 0 else _AS_DRAWN
     return Alert(step, level, *key, f"step {step}: {words}: {meaning}")
 
 

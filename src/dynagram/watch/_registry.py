@@ -21,7 +21,8 @@ class Quantity:
     - `of_layer`: whether there is one for every layer.
     - `turn`: 0 for what every record holds; dear quantities come by turns, those of turn 1, 2 and 3
         in every third record, and for one layer after another.
-    - `outside`: what it means when it leaves its band, in words.
+    - `above`, `below`: what it means when it leaves its band on that side, in words; of a number
+        held against other draws of the model a comparison, to which the alert adds with what.
     """
 
     name: str
@@ -29,36 +30,43 @@ class Quantity:
     function: Callable[..., layer.Reading]
     of_layer: bool = True
     turn: int = 0
-    outside: str = ""
+    above: str = ""
+    below: str = ""
 
+
+_UNBALANCED = "steps are too large for the balance of layers that the flow conserves"
 
 _ROWS = (
     Quantity("loss", "loss on the probe", run.loss, False),
     Quantity("rate", "learning rate", run.rate, False),
     Quantity(
         "top_eigenvalue", "top eigenvalue of the tangent kernel", run.top_eigenvalue, False, 1,
-        outside="steps of this size overshoot along its direction: the loss falls no further "
+        above="steps of this size overshoot along its direction: the loss falls no further "
         "there, or grows; a rate below 2/λ is stable",
     ),
     Quantity("kernel_drift", "change of the tangent kernel since the start", run.kernel_drift,
-             False, outside="features are learnt faster, or slower, than by draws like this one"),
+             False, above="features are learnt faster than by draws like this one",
+             below="features are learnt slower than by draws like this one"),
     Quantity("plateau", "state of the loss", run.plateau, False),
     Quantity("escape", "step at which it leaves the plateau", run.escape, False),
     Quantity("weight_norm", "norm of the weights", layer.weight_norm,
-             outside="these weights do not have the size that they should have"),
+             above="these weights are larger", below="these weights are smaller"),
     Quantity("update_norm", "norm of the last update", layer.update_norm),
     Quantity("activation", "mean square of the outputs", layer.activation,
-             outside="signals of this layer are not of the size they should have"),
+             above="signals of this layer are larger", below="signals of this layer are smaller"),
     Quantity("gradient", "mean square of the gradient by the outputs", layer.gradient,
-             outside="gradients reach this layer too strong or too weak"),
+             above="gradients that reach this layer are larger",
+             below="gradients that reach this layer are smaller"),
     Quantity("similarity", "cosine of tokens, or of samples", layer.similarity,
-             outside="tokens or samples are told apart less, or more, than they should be"),
+             above="they are more alike here", below="they are less alike here"),
     Quantity("kernel_share", "part of the tangent kernel", layer.kernel_share,
-             outside="this layer makes more, or less, of the output's change than it should"),
+             above="this layer's part in how the output changes is larger",
+             below="this layer's part in how the output changes is smaller"),
     Quantity("dead", "part of units that pass nothing on", layer.dead,
-             outside="units of this layer have died: no sample of the probe reaches them"),
+             above="more units are silent on the whole probe",
+             below="fewer units are silent on the whole probe"),
     Quantity("imbalance", "squared norm of the next layer minus this one's", layer.imbalance,
-             outside="steps are too large for the balance of layers that the flow conserves"),
+             above=_UNBALANCED, below=_UNBALANCED),
     Quantity("gram_explained", "change of the Gram along the push of the loss",
              layer.gram_explained),
     Quantity("linearity", "held-out linear read-out of the targets", layer.linearity, turn=2),
