@@ -112,6 +112,8 @@ class JaxRecorder:
             ], self._samples)  # fmt: skip
             biases = [bias for i in numbers if (bias := self._uses[i].bias) is not None]
             layer.bias = _real(leaves[biases[0]]) if biases else None
+            if biases and earlier is not None:
+                layer.bias_step = layer.bias - _real(np.asarray(earlier[biases[0]]))
             layers.append(layer)
         return Look(
             layers,

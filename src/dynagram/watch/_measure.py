@@ -77,6 +77,12 @@ class Guard:
         self._outside: set[Key] = set()
         self._diverged = False
 
+    def told(self, values: Mapping[Key, float], bands: Mapping[Key, Band]) -> None:
+        """Numbers that were outside when an earlier process said so: they are not told again."""
+        for key, band in bands.items():
+            if band.origin != "null" and band.alarms(values.get(key, band.low)):
+                self._outside.add(key)
+
     def alerts(
         self, step: int, values: Mapping[Key, float], bands: Mapping[Key, Band]
     ) -> tuple[Alert, ...]:
@@ -120,6 +126,8 @@ def _alert(step: int, key: Key, value: float, band: Band) -> Alert:
     # Bands of the beginning say how a network is drawn: it may leave them by learning.
     level: Level = "note" if band.alarm is not None and step > 0 else "warning"
     meaning = QUANTITIES[key[0]].outside
+    if level == "note" and band.origin != "retrained":
+        meaning = "the layer has left the state it was drawn in"
     return Alert(step, level, *key, f"step {step}: {words}: {meaning}")
 
 

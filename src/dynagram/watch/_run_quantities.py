@@ -30,7 +30,7 @@ def top_eigenvalue(context: Context) -> Reading:
     """The top eigenvalue of the tangent kernel weighted with the curvature of the loss.
 
     That of JᵀL''J, for a squared error the kernel's own; gradient descent with momentum β leaves
-    its direction stable below 2(1 + β)/η.
+    its direction stable below 2(1 + β)/η, with that of Nesterov below a part 1/(1 + 2β) of it.
     """
     look = context.look
     if look.curvature is None:
@@ -38,7 +38,8 @@ def top_eigenvalue(context: Context) -> Reading:
     value = look.curvature()
     if look.eta is None or look.momentum is None or look.eta <= 0.0:
         return value, None
-    return value, Band(None, 0.0, 2.0 * (1.0 + look.momentum) / look.eta)
+    ahead = 1.0 + 2.0 * look.momentum if look.nesterov else 1.0
+    return value, Band(None, 0.0, 2.0 * (1.0 + look.momentum) / (ahead * look.eta))
 
 
 def kernel_drift(context: Context) -> Reading:

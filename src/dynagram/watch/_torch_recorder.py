@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from dynagram.watch._torch_probe import Probe
 from dynagram.watch._torch_quiet import Copy, quiet, reference_parameter
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Update = tuple[torch.Tensor, torch.Tensor | None]  # of the weight, and of the bias
 
 
 class TorchRecorder:
@@ -63,7 +64,8 @@ class TorchRecorder:
         self._parts, sizes = self._called(weighted_parts(self.module))
         self._samples, self._feature_samples = sample_counts(self.probe.count, samples, *sizes)
         self._power = PowerMethod()
-        self._before: list[torch.Tensor | None] | None = None
+        self._before: dict[int, dict[int, Update]] = {}
+        self._updates: dict[int, Update] = {}
 
     @property
     def names(self) -> list[str]:
@@ -85,23 +87,32 @@ class TorchRecorder:
     # --- updates ------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def remember(self) -> None:
-        """Keep the weights (of very large layers some rows) until the coming step is done."""
-        weights = [part.parameter() for part in self._parts]
-        self._before = [None if W is None else some_rows(W).clone() for W in weights]
+    def remember(self, owner: object, held: Collection[int]) -> None:
+        """Keep the weights (of very large layers some rows) until the step of `owner` is done.
+
+        `held`: by identity, the parameters that it moves.
+        """
+        kept = {}
+        for number, part in enumerate(self._parts):
+            W, b = part.parameter(), part.bias()
+            if W is not None and id(W) in held:
+                kept[number] = some_rows(W).clone(), None if b is None else b.detach().clone()
+        self._before[id(owner)] = kept
 
     @torch.no_grad()
-    def updates(self) -> list[torch.Tensor | None] | None:
-        """W after the step minus W before it; None where weights are made from others."""
-        if self._before is None:
-            return None
-        pairs = [(p.parameter(), old) for p, old in zip(self._parts, self._before, strict=True)]
-        self._before = None
-        # In the memory of the weights before: fresh pages cost more than the difference.
-        return [
-            None if W is None or old is None else as_real(torch.sub(some_rows(W), old, out=old))
-            for W, old in pairs
-        ]
+    def settle(self, owner: object) -> None:
+        """The step is done: W and b after it minus what they were before it."""
+        for number, (W, b) in self._before.pop(id(owner), {}).items():
+            part = self._parts[number]
+            now, bias = part.parameter(), part.bias()
+            if now is not None:
+                moved = None if b is None or bias is None else _moved(bias, b)
+                self._updates[number] = _moved(some_rows(now), W), moved
+
+    def updates(self) -> dict[int, Update]:
+        """The last updates of layers by their number, each told once."""
+        updates, self._updates = self._updates, {}
+        return updates
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -237,8 +248,9 @@ class TorchRecorder:
         layers = []
         for number, part in enumerate(self._parts):
             layer, W = part.look(), part.parameter()
-            if updates is not None and W is not None and updates[number] is not None:
-                layer.step, layer.step_stride = updates[number], row_stride(W)
+            if W is not None and number in updates:
+                layer.step, layer.bias_step = updates[number]
+                layer.step_stride = row_stride(W)
             own = [i for i, n in enumerate(numbers) if n == number]
             if own:
                 fill(layer, part, [calls[number][k] for k in range(len(own))],
@@ -307,3 +319,8 @@ class TorchRecorder:
             return readable_targets(z.cpu().double().numpy(), targets)
 
         return features
+
+
+def _moved(now: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """In the memory of what was before: fresh pages cost more than the difference."""
+    return as_real(torch.sub(now, before, out=before))
