@@ -164,6 +164,77 @@ def test_the_momentum_of_nesterov_is_stable_below_less():
         assert float(roots.real.min()) == pytest.approx(-1.0, abs=1e-5)
 
 
+def test_a_few_samples_are_no_warning_where_others_disagree():
+    """λ of 32 samples is above that of all, on average: one odd sample makes it."""
+    bounds = {}
+    for odd in (1, 128):
+        x = X.clone()
+        x[:odd] *= 8.0
+        torch.manual_seed(0)
+        model = nn.Linear(6, 1)
+        optimizer = SGD(model.parameters(), lr=0.3)
+        with dynagram.watch(model, (x, Y), optimizer=optimizer) as watcher:
+            bounds[odd] = watcher.last.values["top_eigenvalue", ""]
+            assert bounds[odd] > watcher.last.bands["top_eigenvalue", ""].high
+            assert [a.quantity for a in watcher.alerts] == (["top_eigenvalue"] if odd > 1 else [])
+        with dynagram.watch(model, (x[:40], Y[:40]), optimizer=optimizer) as watcher:
+            assert len(watcher.alerts) == 1  # there is nothing to ask
+
+
+def test_the_curvature_along_a_direction_on_other_samples():
+    """Beside dense matrices, in both frameworks."""
+    from dynagram.watch._jax_recorder import JaxRecorder
+    from dynagram.watch._torch_recorder import TorchRecorder
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)).double()
+    x, y = X.double(), (X[:, 0] > 0).long() + (X[:, 1] > 0)
+    look = TorchRecorder(model, (x, y), None, 32).look()
+    for _ in range(30):  # the power method goes on from where it is
+        value = look.curvature()
+    params = {k: v.detach() for k, v in model.named_parameters()}
+
+    def matrix(rows):
+        z = model(x[rows]).detach()
+        jacobian = torch.func.jacrev(
+            lambda p: torch.func.functional_call(model, p, x[rows]).reshape(-1)
+        )(params)
+        J = torch.cat([part.flatten(1) for part in jacobian.values()], dim=1)
+        p = z.softmax(1)
+        H = torch.block_diag(*(torch.diag(row) - torch.outer(row, row) for row in p)) / len(z)
+        return J.T @ H @ J
+
+    values, vectors = torch.linalg.eigh(matrix(slice(0, 32)))
+    expected = vectors[:, -1] @ matrix(slice(32, 64)) @ vectors[:, -1]
+    assert value == pytest.approx(float(values[-1]), rel=1e-6)
+    assert look.elsewhere() == pytest.approx(float(expected), rel=1e-4)
+
+    import jax.numpy as jnp
+
+    def f(p, x):
+        h = jnp.tanh(x @ p["0.weight"].T + p["0.bias"][None])
+        return h @ p["2.weight"].T + p["2.bias"][None]
+
+    arrays = {name: value.numpy() for name, value in params.items()}
+    other = JaxRecorder(f, arrays, (x.numpy(), y.numpy()), None, 32).look(arrays)
+    for _ in range(30):
+        other.curvature()
+    assert other.elsewhere() == pytest.approx(look.elsewhere(), rel=1e-10)
+
+
+def test_batch_norms_that_are_trained_have_no_bound():
+    """The curvature with constant statistics is tens of times that of the training."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 1))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    for is_training in (True, False):
+        model.train(is_training)
+        with dynagram.watch(model, (X, Y), optimizer=optimizer) as watcher:
+            assert ("top_eigenvalue", "") in watcher.last.values
+            assert (("top_eigenvalue", "") in watcher.last.bands) != is_training
+        assert model.training == is_training
+
+
 @pytest.mark.parametrize("leads", [0, 1])
 def test_updates_of_every_optimizer_are_seen(leads):
     model = mlp()

@@ -102,6 +102,10 @@ class Look:
     - `nesterov`: whether gradients are those a step ahead.
     - `weight_decay`: likewise.
     - `curvature`: a function that gives the top eigenvalue of the Gauss–Newton matrix.
+    - `elsewhere`: a function that gives the curvature along its direction on other samples of the
+        probe; None where there are too few.
+    - `is_as_trained`: whether the function looked at is the one that is trained; that of batch
+        norms, whose statistics of a batch depend on the weights, is another.
     - `task`: the model and the targets as theory knows them; None without targets.
     - `features`: a function that gives, for the number of a layer, its outputs on more samples of
         the probe, a row each, and their targets.
@@ -114,6 +118,8 @@ class Look:
     nesterov: bool = False
     weight_decay: float = 0.0
     curvature: Callable[[], float] | None = None
+    elsewhere: Callable[[], float] | None = None
+    is_as_trained: bool = True
     task: Task | None = None
     features: Callable[[int], tuple[np.ndarray, np.ndarray] | None] | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,25 +18,23 @@ from dynagram.watch._look import LayerLook, Look, Task
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import mixing_signs
 from dynagram.watch._named_loss import loss_name
-from dynagram.watch._settings import sample_counts
+from dynagram.watch._settings import other_samples, sample_counts
 from dynagram.watch._targets import readable_targets
-from dynagram.watch._torch_curvature import DenseCall, PowerMethod
+from dynagram.watch._torch_curvature import DenseCall, PowerMethod, curvature_along
 from dynagram.watch._torch_outputs import is_scalar, one_number, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
-    as_real,
     as_signal,
     fill,
     row_stride,
     slopes_of,
-    some_rows,
     weighted_parts,
 )
 from dynagram.watch._torch_probe import Probe
-from dynagram.watch._torch_quiet import Copy, quiet, reference_parameter
+from dynagram.watch._torch_quiet import Copy, adapts, quiet, reference_parameter
+from dynagram.watch._torch_updates import Updates
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Update = tuple[torch.Tensor, torch.Tensor | None]  # of the weight, and of the bias
 
 
 class TorchRecorder:
@@ -64,8 +62,7 @@ class TorchRecorder:
         self._parts, sizes = self._called(weighted_parts(self.module))
         self._samples, self._feature_samples = sample_counts(self.probe.count, samples, *sizes)
         self._power = PowerMethod()
-        self._before: dict[int, dict[int, Update]] = {}
-        self._updates: dict[int, Update] = {}
+        self.updates = Updates(self._parts)
 
     @property
     def names(self) -> list[str]:
@@ -84,41 +81,12 @@ class TorchRecorder:
         """All parameters of the module."""
         return list(self.module.parameters())
 
-    # --- updates ------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def remember(self, owner: object, held: Collection[int]) -> None:
-        """Keep the weights (of very large layers some rows) until the step of `owner` is done.
-
-        `held`: by identity, the parameters that it moves.
-        """
-        kept = {}
-        for number, part in enumerate(self._parts):
-            W, b = part.parameter(), part.bias()
-            if W is not None and id(W) in held:
-                kept[number] = some_rows(W).clone(), None if b is None else b.detach().clone()
-        self._before[id(owner)] = kept
-
-    @torch.no_grad()
-    def settle(self, owner: object) -> None:
-        """The step is done: W and b after it minus what they were before it."""
-        for number, (W, b) in self._before.pop(id(owner), {}).items():
-            part = self._parts[number]
-            now, bias = part.parameter(), part.bias()
-            if now is not None:
-                moved = None if b is None or bias is None else _moved(bias, b)
-                self._updates[number] = _moved(some_rows(now), W), moved
-
-    def updates(self) -> dict[int, Update]:
-        """The last updates of layers by their number, each told once."""
-        updates, self._updates = self._updates, {}
-        return updates
-
     # --- looking ------------------------------------------------------------------------------
 
     def look(self) -> Look:
         """Everything that quantities are measured on."""
         self._check_parts()
+        is_as_trained = not any(adapts(part) for part in self.module.modules())
         with quiet(self._quieted):
             copy, arguments, options, y = self._prepared(self._samples, gradients=True)
             with self._captured(self._parts) as calls:
@@ -128,15 +96,19 @@ class TorchRecorder:
                 z = z.reshape(len(z), -1)
             loss = self._loss_of(output, z, y)
             layers = self._layers(calls, z, loss, copy)
-            curvature, leaves = None, self._learning(copy)
+            curvature, elsewhere, leaves = None, None, self._learning(copy)
             if loss is not None and leaves:
                 dense = self._dense_calls(calls, leaves)
                 parts = z, loss, list(leaves.values()), dense
                 curvature = functools.partial(self._curvature, *parts)
+                if others := other_samples(self.probe.count, self._samples):
+                    elsewhere = functools.partial(self._elsewhere, z, leaves, others)
             return Look(
                 layers,
                 loss=None if loss is None else float(loss.detach()),
                 curvature=curvature,
+                elsewhere=elsewhere,
+                is_as_trained=is_as_trained,
                 task=self.task,
                 features=self._features(calls) if self.probe.has_targets else None,
             )
@@ -149,8 +121,10 @@ class TorchRecorder:
                 allowed = "is no part of the model any more: begin a new watch"
                 raise InvalidValueError("layer", part.name, allowed)
 
-    def _prepared(self, samples: int, *, gradients: bool) -> tuple[Copy, Any, Any, Any]:
-        arguments, options, y = self.probe.head(samples)
+    def _prepared(
+        self, samples: int, *, gradients: bool, first: int = 0
+    ) -> tuple[Copy, Any, Any, Any]:
+        arguments, options, y = self.probe.head(samples, first)
         copy = Copy(self.module, gradients=gradients, apart=self._written)
         copy.settle_batch_norms(arguments, options)
         return copy, arguments, options, y
@@ -244,7 +218,7 @@ class TorchRecorder:
         f = (z * signs.to(z)).sum() / signs.numel() ** 0.5
         responses = slopes_of(f, signals)
         errors = None if loss is None else slopes_of(loss, signals)
-        updates = self.updates()
+        updates = self.updates.told()
         layers = []
         for number, part in enumerate(self._parts):
             layer, W = part.look(), part.parameter()
@@ -290,6 +264,19 @@ class TorchRecorder:
         with quiet(self._quieted):
             return self._power.largest(z, loss, leaves, dense)
 
+    def _elsewhere(self, z: torch.Tensor, leaves: Mapping[int, torch.Tensor], others: int) -> float:
+        """The curvature of other samples along the direction that the power method has found."""
+        with quiet(self._quieted):
+            direction = self._power.direction_in(z, list(leaves.values()))
+            copy, arguments, options, y = self._prepared(
+                others, gradients=True, first=self._samples
+            )
+            output = copy(arguments, options)
+            z = outputs_of(output)
+            loss = self._loss_of(output, z, y)
+            assert loss is not None
+            return curvature_along(z, loss, list(self._learning(copy).values()), direction)
+
     def _features(self, seen: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         """What leaves a layer on more samples than gradients are taken of, and their targets.
 
@@ -319,8 +306,3 @@ class TorchRecorder:
             return readable_targets(z.cpu().double().numpy(), targets)
 
         return features
-
-
-def _moved(now: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """In the memory of what was before: fresh pages cost more than the difference."""
-    return as_real(torch.sub(now, before, out=before))

@@ -82,13 +82,13 @@ class StepHooks:
             if self._is_leader(optimizer):  # what nobody moves is seen to rest
                 held |= self._parameters.keys() - self._held_by_others(optimizer)
             if held:
-                self._recorder.remember(optimizer, held)
+                self._recorder.updates.remember(optimizer, held)
         except Exception as error:
             self._watcher.fail(one_line(error))
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         try:
-            self._recorder.settle(optimizer)
+            self._recorder.updates.settle(optimizer)
             if not self._is_leader(optimizer):
                 self._follow(optimizer)
                 return
@@ -119,7 +119,7 @@ class StepHooks:
 
     def _note_first(self) -> None:
         """How far the first step went, which is often the farthest."""
-        for index, parts in self._recorder.updates().items():
+        for index, parts in self._recorder.updates.told().items():
             squares = [square_of(part) for part in parts if part is not None]
             self._watcher.memory.updates[index] = sum(squares)
 
