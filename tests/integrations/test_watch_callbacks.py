@@ -70,11 +70,18 @@ def test_keras():
                                   keras.layers.BatchNormalization(), keras.layers.Dense(2)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.1), loss)
-        callback = WatchCallback((x, y), every=4, samples=64)
-        model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[callback])
+        callback = WatchCallback((x, y), every=4, samples=64, rate=0.1, momentum=0.0)
+        first = []
+
+        class Begun(keras.callbacks.Callback):
+            def on_train_begin(self, logs=None):
+                first.append(("top_eigenvalue", "") in callback.watcher.last.bands)
+
+        model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[callback, Begun()])
         watcher = callback.watcher
         assert watcher.failures == [], watcher.failures
         assert np.isclose(watcher.last.values["loss", ""], loss(y, model(x)), rtol=1e-4)
+        assert first == [False]  # no bound of the training's curvature
         """
     )
     assert printed.split() == ["12"]

@@ -138,7 +138,7 @@ def test_another_device_is_refused_in_one_line():
 
 @pytest.mark.parametrize("name", ["look", "quantity", "sink", "alert", "remember"])
 def test_an_exception_inside_is_recorded(name, monkeypatch):
-    from dynagram.watch import _torch_recorder
+    from dynagram.watch import _torch_recorder, _torch_updates
 
     def fail(*_, **__):
         raise RuntimeError("out\nof order")
@@ -159,8 +159,10 @@ def test_an_exception_inside_is_recorded(name, monkeypatch):
     if name == "alert":
         options["on_alert"] = fail
     watcher = dynagram.watch(model, (X, Y), every=1, **options)
-    if name in ("look", "remember"):
+    if name == "look":
         monkeypatch.setattr(_torch_recorder.TorchRecorder, name, fail)
+    if name == "remember":
+        monkeypatch.setattr(_torch_updates.Updates, name, fail)
     if name == "alert":
         with torch.no_grad():
             model[2].bias[0] = float("inf")

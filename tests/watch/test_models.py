@@ -184,3 +184,14 @@ def test_what_cannot_be_watched_is_refused_in_a_line():
         with pytest.raises(DynagramError) as caught:
             dynagram.watch(model, probe)
         assert "\n" not in str(caught.value)
+
+
+def test_a_class_for_every_pixel():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 1))
+    x, y = torch.randn(8, 1, 6, 6), torch.randint(0, 5, (8, 6, 6))
+    with dynagram.watch(model, (x, y), samples=8) as watcher:
+        assert watcher.failures == []
+    expected = float(nn.functional.cross_entropy(model(x).detach(), y))
+    assert watcher.last.values["loss", ""] == pytest.approx(expected, rel=1e-5)
+    assert ("linearity", "0") in watcher.last.values

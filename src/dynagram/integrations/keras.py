@@ -64,8 +64,11 @@ class WatchCallback(keras.callbacks.Callback):
             ]
             return model.stateless_call(values, rest, x, training=False)[0]
 
+        options = dict(self._options)
+        if moving:  # the curvature with constant statistics is not that of the training
+            options["momentum"] = None
         self.watcher = begin_watch(
-            call, self._probe, self._every, params=self._params(model), **self._options
+            call, self._probe, self._every, params=self._params(model), **options
         )
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -27,7 +27,7 @@ _ALERT = "#D7263D"
 _FLOOR = {"linearity": -1.0}  # far worse than a constant says no more than worse
 _ROOM = 1.0  # of the spread of values: how far ranges may stretch an axis beyond them
 
-Changes = Sequence[tuple[int, Band]]
+Changes = Sequence[tuple[int, Band | None]]
 
 
 def history_chart(
@@ -81,6 +81,7 @@ def origins(history: History, quantity: str) -> tuple[Origin, ...]:
         for key, changes in history.ranges.items()
         if key[0] == quantity
         for _, band in changes
+        if band is not None
     }
     return tuple(found)
 
@@ -124,11 +125,12 @@ def extremes(values: Float[np.ndarray, " n"], points: int) -> Int[np.ndarray, " 
 
 
 def _band_at(changes: Changes, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The range that held at every step; not a number before the first."""
+    """The range that held at every step; not a number where there was none."""
     if not changes:
         return None
     since = np.array([step for step, _ in changes])
-    ends = np.array([(np.nan, np.nan), *((band.low, band.high) for _, band in changes)])
+    none = np.nan, np.nan
+    ends = np.array([none, *((b.low, b.high) if b else none for _, b in changes)])
     at = ends[np.searchsorted(since, steps, side="right")]
     return at[:, 0], at[:, 1]
 

@@ -44,6 +44,7 @@ class Memory:
     - `pushes`, `grams`: per layer, the push on its Gram matrix and that matrix, at the last record.
     - `imbalances`: per layer, its imbalance at the beginning.
     - `wander`: per layer, by how much steps of finite size may have moved it since.
+    - `unbalanced`: layers whose imbalance is known not to be conserved by what trains them.
     - `updates`: per layer, the squared norm of the last update that was seen.
     - `steps`, `losses`: of all records.
     - `flow_time`: the time of gradient flow that the steps so far make; None where they are not
@@ -61,6 +62,7 @@ class Memory:
     grams: dict[int, np.ndarray] = field(default_factory=dict)
     imbalances: dict[int, float] = field(default_factory=dict)
     wander: dict[int, float] = field(default_factory=dict)
+    unbalanced: set[int] = field(default_factory=set)
     updates: dict[int, float] = field(default_factory=dict)
     steps: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)

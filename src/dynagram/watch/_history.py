@@ -44,7 +44,7 @@ class History:
     - `values`: by quantity, (record,) or (record, layer); NaN where it was not recorded, infinity
         where it was no number.
     - `ranges`: by (quantity, layer), the bands of everything that has one, each with the step from
-        which on it was.
+        which on it was; None from where on there was none any more.
     - `alerts`: all of them, in order.
     - `failures`: what could not be measured, a line each.
     - `end`: bytes of the file of records that are good.
@@ -56,7 +56,7 @@ class History:
     seconds: Float[np.ndarray, " record"]
     costs: Float[np.ndarray, " record"]
     values: dict[str, np.ndarray]
-    ranges: dict[Key, tuple[tuple[int, Band], ...]]
+    ranges: dict[Key, tuple[tuple[int, Band | None], ...]]
     alerts: tuple[Alert, ...]
     failures: tuple[str, ...]
     end: int
@@ -64,8 +64,9 @@ class History:
 
     @property
     def bands(self) -> dict[Key, Band]:
-        """The last band of everything that has one."""
-        return {key: changes[-1][1] for key, changes in self.ranges.items()}
+        """The band of everything that has one now."""
+        last = {key: changes[-1][1] for key, changes in self.ranges.items()}
+        return {key: band for key, band in last.items() if band is not None}
 
     def last(self) -> Record:
         """The last record, with the newest of the numbers that come by turns."""
@@ -222,9 +223,9 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
 def _told(
     events: list[dict[str, Any]], until: int | None
 ) -> tuple[
-    dict[Key, tuple[tuple[int, Band], ...]], tuple[Alert, ...], tuple[str, ...]
+    dict[Key, tuple[tuple[int, Band | None], ...]], tuple[Alert, ...], tuple[str, ...]
 ]:  # fmt: skip
-    ranges: dict[Key, list[tuple[int, Band]]] = {}
+    ranges: dict[Key, list[tuple[int, Band | None]]] = {}
     alerts: list[Alert] = []
     failures: dict[str, None] = {}
     for event in events:
@@ -234,7 +235,7 @@ def _told(
                 continue
             if kind == "band":
                 key = (str(event["quantity"]), str(event["layer"]))
-                change = _step_of(event), _band_of(event)
+                change = _step_of(event), None if event.get("end") is True else _band_of(event)
                 ranges.setdefault(key, []).append(change)
             elif kind == "alert":
                 alerts.append(_alert_of(event))

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dynagram._precision import own_precision
 from dynagram.errors import InvalidTypeError, InvalidValueError
 from dynagram.networks import Model
-from dynagram.watch._jax_products import Use, evaluate, trace
+from dynagram.watch import _jax_passes as passes
+from dynagram.watch._jax_products import Use, trace
 from dynagram.watch._look import LayerLook, Look, Task
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import first_direction, mixing_signs
 from dynagram.watch._named_loss import loss_name
-from dynagram.watch._settings import FIRST_ITERATIONS, ITERATIONS, sample_counts
+from dynagram.watch._settings import FIRST_ITERATIONS, ITERATIONS, other_samples, sample_counts
 from dynagram.watch._targets import readable_targets
 
 Function = Callable[[Any, Any], Any]
@@ -64,9 +64,9 @@ class JaxRecorder:
         weights = [i for i, (_, leaf) in enumerate(pairs) if jnp.ndim(leaf) >= 2]
         if not weights:
             raise InvalidValueError("params", self._paths, "no leaf with two or more dimensions")
-        self._loss = loss or usual_loss
+        self.loss = loss or passes.usual_loss
         self._loss_name = loss_name(loss, self._y)
-        self._function = function
+        self.function = function
         try:
             z, _ = trace(function, params, self._x[:2])
         except Exception as error:  # before training begins the user can mend it
@@ -97,7 +97,7 @@ class JaxRecorder:
         x = self._x[: self._samples]
         y = None if self._y is None else self._y[: self._samples]
         signs = mixing_signs(self._output_shape(params, x))
-        signals = jax.tree.map(np.asarray, _signals(params, self, x, y, signs))
+        signals = jax.tree.map(np.asarray, passes.signals(params, self, x, y, signs))
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
         earlier = None if before is None else jax.tree.leaves(before)
         layers = []
@@ -112,11 +112,16 @@ class JaxRecorder:
             ], self._samples)  # fmt: skip
             biases = [bias for i in numbers if (bias := self._uses[i].bias) is not None]
             layer.bias = _real(leaves[biases[0]]) if biases else None
+            if biases and earlier is not None:
+                layer.bias_step = layer.bias - _real(np.asarray(earlier[biases[0]]))
             layers.append(layer)
         return Look(
             layers,
             loss=None if y is None else float(signals["loss"]),
             curvature=None if y is None else functools.partial(self._curvature, params, x, y),
+            elsewhere=None
+            if y is None or not other_samples(self._count, self._samples)
+            else functools.partial(self._elsewhere, params, x),
             task=self._task(params),
             features=None if self._y is None else self._features(params, signals["outputs"]),
         )
@@ -124,7 +129,7 @@ class JaxRecorder:
     def _task(self, params: Any) -> Task | None:
         if self._y is None:
             return None
-        read = functools.partial(Model.of, self._function, self._x, params=params)
+        read = functools.partial(Model.of, self.function, self._x, params=params)
         return Task(read, self._x, self._y, self._loss_name)
 
     def updates(self, params: Any, before: Any) -> dict[int, float]:
@@ -134,7 +139,7 @@ class JaxRecorder:
         return {number: float(np.sum(_real(step) ** 2)) for number, step in enumerate(moved)}
 
     def _output_shape(self, params: Any, x: np.ndarray) -> tuple[int, ...]:
-        z, _ = trace(self._function, params, x)
+        z, _ = trace(self.function, params, x)
         assert z is not None
         return z.shape
 
@@ -144,10 +149,18 @@ class JaxRecorder:
         if start is None:
             start = first_direction(self._output_shape(params, x))
             iterations = FIRST_ITERATIONS
-        value, direction = _largest(params, self, x, y, start, iterations)
+        value, direction = passes.largest(params, self, x, y, start, iterations)
         if np.all(np.isfinite(direction)):
             self._direction = np.asarray(direction)
         return float(value)
+
+    def _elsewhere(self, params: Any, x: np.ndarray) -> float:
+        """The curvature of other samples along the direction that the power method has found."""
+        assert self._y is not None
+        assert self._direction is not None
+        rows = slice(self._samples, self._samples + other_samples(self._count, self._samples))
+        others = self._x[rows], self._y[rows]
+        return float(passes.along(params, self, x, *others, self._direction))
 
     def _features(
         self, params: Any, seen: Any
@@ -160,7 +173,7 @@ class JaxRecorder:
 
         def features(index: int) -> tuple[np.ndarray, np.ndarray] | None:
             if not made:
-                made.append(_outputs(params, self, x))
+                made.append(passes.outputs(params, self, x))
             numbers = [i for i, use in enumerate(self._uses) if use.leaf == self._order[index]]
             if not numbers:
                 return None
@@ -172,81 +185,6 @@ class JaxRecorder:
 
     # Recorders are compared by identity: compiled functions belong to one of them.
     __hash__ = object.__hash__
-
-
-@own_precision
-def _signals(
-    params: Any, recorder: JaxRecorder, x: np.ndarray, y: np.ndarray | None, signs: np.ndarray
-) -> dict[str, Any]:
-    return _compiled_signals(recorder, params, jnp.asarray(x), y, signs)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _compiled_signals(
-    recorder: JaxRecorder, params: Any, x: Any, y: Any, signs: Any
-) -> dict[str, Any]:
-    """Inputs and outputs of all products with weights, and derivatives by the outputs."""
-    function = recorder._function
-    shapes = [use.shape for use in trace(function, params, x)[1]]
-    dtype = jnp.result_type(*jax.tree.leaves(params))
-    zeros = [jnp.zeros(shape, dtype) for shape in shapes]
-    z, pull, seen = jax.vjp(
-        lambda shifts: evaluate(function, params, x, shifts), zeros, has_aux=True
-    )
-    scale = np.prod(z.shape[1:]) ** -0.5
-    mix = jnp.broadcast_to(jnp.asarray(signs, z.dtype) * jnp.asarray(scale, z.dtype), z.shape)
-    found = {"inputs": seen["inputs"], "outputs": seen["outputs"], "response": pull(mix)[0]}
-    if y is None:
-        return found | {"errors": None, "loss": jnp.zeros(())}
-    loss, slope = jax.value_and_grad(recorder._loss)(z, y)
-    return found | {"errors": pull(slope)[0], "loss": loss}
-
-
-@own_precision
-def _outputs(params: Any, recorder: JaxRecorder, x: np.ndarray) -> Any:
-    return _compiled_outputs(recorder, params, jnp.asarray(x))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _compiled_outputs(recorder: JaxRecorder, params: Any, x: Any) -> Any:
-    return evaluate(recorder._function, params, x, None)[1]["outputs"]
-
-
-@own_precision
-def _largest(
-    params: Any, recorder: JaxRecorder, x: np.ndarray, y: np.ndarray, start: np.ndarray, count: int
-) -> tuple[Any, Any]:
-    return _compiled_largest(recorder, count, params, jnp.asarray(x), y, start)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _compiled_largest(
-    recorder: JaxRecorder, count: int, params: Any, x: Any, y: Any, start: Any
-) -> tuple[Any, Any]:
-    def outputs(p: Any) -> Any:
-        return jax.tree.leaves(recorder._function(p, x))[0]  # as `trace` reads them
-
-    z, push = jax.linearize(outputs, params)
-    pull = jax.linear_transpose(push, params)
-    slope = jax.grad(lambda outputs: recorder._loss(outputs, y))
-    direction, value = jnp.asarray(start, z.dtype), jnp.zeros((), z.dtype)
-    for _ in range(count):
-        (back,) = pull(direction)
-        moved = push(back)
-        image = jax.jvp(slope, (z,), (moved,))[1]
-        size = jnp.vdot(direction, moved)  # |Jᵀu|² = u·JJᵀu
-        value = jnp.where(size <= 0, 0.0, jnp.vdot(moved, image) / size)
-        direction = image / jnp.linalg.norm(image)
-    return value, direction
-
-
-def usual_loss(z: Any, y: Any) -> Any:
-    """Cross-entropy for classes, the mean squared error for reals."""
-    if jnp.issubdtype(y.dtype, jnp.floating):
-        return jnp.mean((z - y.reshape(z.shape)) ** 2)
-    rows = jax.nn.log_softmax(z, axis=-1).reshape(-1, z.shape[-1])
-    classes = y.reshape(-1, 1).astype(jnp.int32)
-    return -jnp.mean(jnp.take_along_axis(rows, classes, axis=1))
 
 
 def _numbers(values: Any, probe: Any) -> np.ndarray:

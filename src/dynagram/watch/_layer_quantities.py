@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from dynagram.observables.spectra._power_law import fit_power_law
 from dynagram.observables.spectra._spectra import SMALLEST_SPECTRUM, random_tail_index
 from dynagram.watch._band import Band, spread_band
 from dynagram.watch._context import Context, gram_and_push, spectrum_rows
-from dynagram.watch._look import square_of
+from dynagram.watch._look import LayerLook, square_of
 
 Reading = tuple[float, Band | None] | None
 
 _CONSERVED = 1e-4  # of what flows, the rounding of float32 in a sum over units
 _LINEARITY_ROWS = 16
+_SUMMED = 100.0  # units of rounding in a sum over samples, tokens and units
 
 
 def weight_norm(context: Context, index: int) -> Reading:
@@ -102,7 +104,9 @@ def imbalance(context: Context, index: int) -> Reading:
     """‖W_{ℓ+1}‖² − ‖W_ℓ‖² − |b_ℓ|² of linear layers that follow each other.
 
     Where nothing but a homogeneous activation stands between them, every sample leaves it as it is
-    (Theorem 1): plain gradient descent moves it only by the squares of its steps.
+    (Theorem 1): plain gradient descent moves it only by the squares of its steps. That is expected
+    as long as the steps that are seen do so: rates of their own, further losses on what lies
+    between, projections or another optimizer move it at first order.
     """
     layers, memory = context.look.layers, context.memory
     if index + 1 >= len(layers):
@@ -113,14 +117,21 @@ def imbalance(context: Context, index: int) -> Reading:
     value = after.weight_square - this.weight_square
     value -= 0.0 if this.bias is None else square_of(this.bias)
     first = memory.imbalances.setdefault(index, value)
-    steps = [memory.updates.get(i, 0.0) for i in (index, index + 1)]
-    moved = memory.wander.get(index, 0.0) + 2.0 * context.since * sum(steps)
+    squares = [memory.updates.get(i, 0.0) for i in (index, index + 1)]
+    step = _step_of_balance(this, after)
+    if step is not None and not step.is_of_the_flow:
+        memory.unbalanced.add(index)
+    rounding = 0.0 if step is None else step.rounding
+    moved = memory.wander.get(index, 0.0) + context.since * (2.0 * sum(squares) + rounding)
     memory.wander[index] = moved
+    is_seen = {index, index + 1} <= memory.updates.keys() and math.isfinite(moved)
     look = context.look
+    if index in memory.unbalanced or not is_seen:
+        return value, None
     if look.momentum != 0.0 or look.weight_decay != 0.0 or not _is_conserved(context, index):
         return value, None
-    rounding = 1e-4 * (after.weight_square + this.weight_square)
-    return value, Band(first, first - moved - rounding, first + moved + rounding)
+    moved += 1e-4 * (after.weight_square + this.weight_square)  # of float32
+    return value, Band(first, first - moved, first + moved)
 
 
 def linearity(context: Context, index: int) -> Reading:
@@ -164,6 +175,52 @@ def tail(context: Context, index: int) -> Reading:
     null = random_tail_index(sizes)
     found = fit_power_law(positive, test=False).index
     return found, spread_band(null.mean, null.deviation, "null")
+
+
+@dataclass(frozen=True)
+class _StepOfBalance:
+    """What the last step did to an imbalance.
+
+    ‖W + ΔW‖² − ‖W‖² = 2⟨W + ΔW, ΔW⟩ − ‖ΔW‖². What plain gradient descent adds to it on both sides
+    is equal at first order in ΔW, so that squares of updates are left.
+
+    **Arguments:**
+
+    - `change`: by how much it moved.
+    - `squares`: the squared norms of the updates.
+    - `rounding`: of weights and gradients, what may be in `change`.
+    - `learns`: whether both layers do.
+    """
+
+    change: float
+    squares: float
+    rounding: float
+    learns: bool
+
+    @property
+    def is_of_the_flow(self) -> bool:
+        """Whether it may be a step along the flow that conserves the imbalance."""
+        return self.learns and abs(self.change) <= self.squares + self.rounding
+
+
+def _step_of_balance(this: LayerLook, after: LayerLook) -> _StepOfBalance | None:
+    """None where the last step is not known; of some rows of it nothing is."""
+    if this.step is None or after.step is None:
+        return None
+    learns = this.learns and after.learns
+    if max(this.step_stride, after.step_stride) > 1:
+        return _StepOfBalance(math.inf, 0.0, 0.0, learns)
+    parts = [(after.weight, after.step), (this.weight, this.step)]
+    if this.bias is not None and this.bias_step is not None:
+        parts.append((this.bias, this.bias_step))
+    inner = [2.0 * float((value * step).sum()) for value, step in parts]
+    squares = [square_of(step) for _, step in parts]
+    grown = [flow - square for flow, square in zip(inner, squares, strict=True)]
+    # Every weight is rounded by itself; sums over samples and units are rounded together.
+    fourth = math.sqrt(sum(square_of(value * value) for value, _ in parts))
+    epsilon = 2.0**-52 if this.weight.dtype.itemsize > 4 else 2.0**-23
+    rounding = 4.0 * epsilon * fourth + _SUMMED * epsilon * sum(map(abs, inner))
+    return _StepOfBalance(grown[0] - sum(grown[1:]), sum(squares), rounding, learns)
 
 
 def _is_conserved(context: Context, index: int) -> bool:

@@ -32,6 +32,7 @@ class LayerLook:
     - `name`, `kind`: as in the model; "linear", "conv", "embedding" or "other".
     - `weight`: (n_out, …), at least float32.
     - `step`, `step_stride`: the last update of the rows `weight[::step_stride]`; None before one.
+    - `bias_step`: the last update of the bias.
     - `inputs`: what enters, for a convolution its patches; None where it is not known.
     - `outputs`: what leaves, before any activation.
     - `errors`: samples · ∂loss/∂outputs; None without a loss.
@@ -45,6 +46,7 @@ class LayerLook:
     weight: Array
     step: Array | None = None
     step_stride: int = 1
+    bias_step: Array | None = None
     inputs: Array | None = None
     outputs: Array | None = None
     errors: Array | None = None
@@ -61,6 +63,13 @@ class LayerLook:
     def step_square(self) -> float | None:
         """The squared norm of the last update, from the rows that are known of it."""
         return None if self.step is None else square_of(self.step) * self.step_stride
+
+    @functools.cached_property
+    def moved_square(self) -> float | None:
+        """The same with the bias."""
+        if self.step_square is None or self.bias_step is None:
+            return self.step_square
+        return self.step_square + square_of(self.bias_step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +98,14 @@ class Look:
     - `layers`: `LayerLook`s.
     - `loss`: on the probe; None without targets.
     - `eta`: the learning rate of the last step; None where it is not known.
-    - `momentum`: of plain gradient descent; None for any other update rule.
+    - `momentum`: of plain gradient descent at one rate for all; None for any other update rule.
+    - `nesterov`: whether gradients are those a step ahead.
     - `weight_decay`: likewise.
     - `curvature`: a function that gives the top eigenvalue of the Gauss–Newton matrix.
+    - `elsewhere`: a function that gives the curvature along its direction on other samples of the
+        probe; None where there are too few.
+    - `is_as_trained`: whether the function looked at is the one that is trained; that of batch
+        norms, whose statistics of a batch depend on the weights, is another.
     - `task`: the model and the targets as theory knows them; None without targets.
     - `features`: a function that gives, for the number of a layer, its outputs on more samples of
         the probe, a row each, and their targets.
@@ -101,8 +115,11 @@ class Look:
     loss: float | None = None
     eta: float | None = None
     momentum: float | None = None
+    nesterov: bool = False
     weight_decay: float = 0.0
     curvature: Callable[[], float] | None = None
+    elsewhere: Callable[[], float] | None = None
+    is_as_trained: bool = True
     task: Task | None = None
     features: Callable[[int], tuple[np.ndarray, np.ndarray] | None] | None = None
 

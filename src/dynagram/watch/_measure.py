@@ -77,6 +77,12 @@ class Guard:
         self._outside: set[Key] = set()
         self._diverged = False
 
+    def told(self, values: Mapping[Key, float], bands: Mapping[Key, Band]) -> None:
+        """Numbers that were outside when an earlier process said so: they are not told again."""
+        for key, band in bands.items():
+            if band.origin != "null" and band.alarms(values.get(key, band.low)):
+                self._outside.add(key)
+
     def alerts(
         self, step: int, values: Mapping[Key, float], bands: Mapping[Key, Band]
     ) -> tuple[Alert, ...]:

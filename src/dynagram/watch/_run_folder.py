@@ -2,7 +2,7 @@
 
 RUN/watch.json      layers and quantities, in the order of the columns
 RUN/records.bin     a frame for every record (see `_frames`)
-RUN/events.jsonl    bands when they change, alerts, failures: a JSON object a line
+RUN/events.jsonl    bands when they change or end, alerts, failures: a JSON object a line
 RUN/start.npz       the tangent kernel at the beginning
 RUN/lock            held by the process that writes
 """
@@ -131,6 +131,9 @@ class RunFolder:
         if history is None or not len(history.steps):
             return
         memory = watcher.memory
+        self._bands = history.bands
+        drawn = {key: band for key, band in self._bands.items() if band.alarm and key[1]}
+        watcher.birth = drawn | watcher.birth
         watcher.step = int(history.steps[-1]) if self._step is None else self._step
         losses = history.values["loss"] if "loss" in history.values else np.zeros(0)
         known = np.isfinite(losses)
@@ -180,6 +183,11 @@ class RunFolder:
 
     def _news(self, record: Record) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
+        ended = (self._bands.keys() & record.values.keys()) - record.bands.keys()
+        for key in sorted(ended):
+            del self._bands[key]
+            about = {"event": "band", "step": record.step, "quantity": key[0], "layer": key[1]}
+            events.append(about | {"end": True})
         for key, band in record.bands.items():
             old = self._bands.get(key)
             if old is None or _has_moved(old, band):

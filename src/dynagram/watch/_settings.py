@@ -9,6 +9,16 @@ _FEWEST = 4  # but so many samples at least
 FIRST_ITERATIONS, ITERATIONS = 12, 2  # of the power method, which goes on where it was
 
 
+def other_samples(count: int, samples: int) -> int:
+    """How many further samples of a probe there are to confirm with: about as many, or none.
+
+    >>> other_samples(64, 32), other_samples(50, 32), other_samples(40, 32)
+    (32, 18, 0)
+    """
+    rest = min(count - samples, samples)
+    return rest if 2 * rest >= samples else 0
+
+
 def sample_counts(count: int, samples: int, tokens: int, positions: int = 1) -> tuple[int, int]:
     """How many samples of a probe gradients are taken of, and how many linear read-outs see.
 

@@ -30,7 +30,7 @@ def readable_targets(z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarr
         if len(y) != samples:
             return None
         return z.mean(axis=1), y.reshape(samples, -1).astype(np.float64)
-    if y.shape == (samples, tokens) and tokens > 1:
+    if len(y) == samples and y.size == samples * tokens and tokens > 1:
         rows, labels = z.reshape(-1, channels), y.reshape(-1)
     elif y.size == samples:
         rows, labels = z.mean(axis=1), y.reshape(-1)

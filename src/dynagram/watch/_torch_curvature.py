@@ -85,6 +85,12 @@ class PowerMethod:
         self._direction = direction
         return value
 
+    def direction_in(
+        self, z: torch.Tensor, leaves: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """The direction that was found among the outputs, in the parameters."""
+        return torch.autograd.grad(z, leaves, self._direction, retain_graph=True, allow_unused=True)
+
     def _product(
         self,
         z: torch.Tensor,
@@ -101,6 +107,24 @@ class PowerMethod:
             self._by_signals = bool((one - other).norm() <= _SAME * other.norm())
             return self._product(z, direction, leaves, dense)
         return quick
+
+
+def curvature_along(
+    z: torch.Tensor,
+    loss: torch.Tensor,
+    leaves: Sequence[torch.Tensor],
+    direction: Sequence[torch.Tensor | None],
+) -> float:
+    """vᵀJᵀL''Jv/|v|² of outputs z and their loss, for a direction v of the parameters."""
+    (slope,) = torch.autograd.grad(loss, z, create_graph=True)
+    u = torch.zeros_like(z, requires_grad=True)
+    pulled = torch.autograd.grad(z, leaves, u, create_graph=True, allow_unused=True)
+    pairs = [(row, v) for row, v in zip(pulled, direction, strict=True)
+             if row is not None and v is not None]  # fmt: skip
+    (moved,) = torch.autograd.grad([row for row, _ in pairs], u, [v for _, v in pairs])
+    (image,) = torch.autograd.grad(slope, z, moved)
+    square = sum(float((v * v).sum()) for v in direction if v is not None)
+    return float((moved * image).sum()) / square
 
 
 class Product:

@@ -35,7 +35,12 @@ def one_number(loss: Any) -> torch.Tensor:
 
 
 def usual_loss(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy for classes, the mean squared error for reals, as torch.nn has them."""
+    """Cross-entropy for classes, the mean squared error for reals, as torch.nn has them.
+
+    Classes lie along the last axis, or along the second where only that fits, as in images.
+    """
     if y.is_floating_point():
         return F.mse_loss(z, y.reshape(z.shape))
+    if y.shape == (len(z), *z.shape[2:]) and y.shape != z.shape[:-1]:
+        return F.cross_entropy(z, y.long())
     return F.cross_entropy(z.reshape(-1, z.shape[-1]), y.reshape(-1).long())

@@ -48,10 +48,11 @@ class Probe:
         """Whether there are targets, for us or for the model itself."""
         return self.y is not None or isinstance(self.options.get("labels"), torch.Tensor)
 
-    def head(self, samples: int) -> tuple[Any, Any, Any]:
-        """Arguments, arguments by name and targets of the first samples."""
+    def head(self, samples: int, first: int = 0) -> tuple[Any, Any, Any]:
+        """Arguments, arguments by name and targets of some samples, from the first on."""
+        rows = slice(first, first + samples)
         arguments, options, y = (
-            _head(part, samples, self.count) for part in (self.arguments, self.options, self.y)
+            _head(part, rows, self.count) for part in (self.arguments, self.options, self.y)
         )
         return arguments, options, y
 
@@ -104,12 +105,12 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(value)
 
 
-def _head(values: Any, samples: int, count: int) -> Any:
-    """The first samples of everything that has a row for each."""
+def _head(values: Any, rows: slice, count: int) -> Any:
+    """Some samples of everything that has a row for each."""
     if isinstance(values, torch.Tensor):
-        return values[:samples] if values.ndim and len(values) == count else values
+        return values[rows] if values.ndim and len(values) == count else values
     if isinstance(values, Mapping):
-        return {key: _head(value, samples, count) for key, value in values.items()}
+        return {key: _head(value, rows, count) for key, value in values.items()}
     if isinstance(values, tuple):
-        return tuple(_head(value, samples, count) for value in values)
+        return tuple(_head(value, rows, count) for value in values)
     return values

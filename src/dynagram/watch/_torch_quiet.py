@@ -113,6 +113,12 @@ class Copy:
                 part.training, part.momentum = False, momentum
 
 
+def adapts(part: nn.Module) -> bool:
+    """Whether it is a batch norm that is trained with the statistics of each batch, and looked at
+    with constant ones."""
+    return isinstance(part, _BATCH_NORMS) and part.track_running_stats and part.training
+
+
 def _cloned(values: Any) -> Any:
     """Tensors of our own: a forward pass may work in place on what it is given."""
     if isinstance(values, torch.Tensor):

@@ -18,22 +18,21 @@ from dynagram.watch._look import LayerLook, Look, Task
 from dynagram.watch._measure import one_line
 from dynagram.watch._mixing import mixing_signs
 from dynagram.watch._named_loss import loss_name
-from dynagram.watch._settings import sample_counts
+from dynagram.watch._settings import other_samples, sample_counts
 from dynagram.watch._targets import readable_targets
-from dynagram.watch._torch_curvature import DenseCall, PowerMethod
+from dynagram.watch._torch_curvature import DenseCall, PowerMethod, curvature_along
 from dynagram.watch._torch_outputs import is_scalar, one_number, outputs_of, usual_loss
 from dynagram.watch._torch_parts import (
     Part,
-    as_real,
     as_signal,
     fill,
     row_stride,
     slopes_of,
-    some_rows,
     weighted_parts,
 )
 from dynagram.watch._torch_probe import Probe
-from dynagram.watch._torch_quiet import Copy, quiet, reference_parameter
+from dynagram.watch._torch_quiet import Copy, adapts, quiet, reference_parameter
+from dynagram.watch._torch_updates import Updates
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -63,7 +62,7 @@ class TorchRecorder:
         self._parts, sizes = self._called(weighted_parts(self.module))
         self._samples, self._feature_samples = sample_counts(self.probe.count, samples, *sizes)
         self._power = PowerMethod()
-        self._before: list[torch.Tensor | None] | None = None
+        self.updates = Updates(self._parts)
 
     @property
     def names(self) -> list[str]:
@@ -82,32 +81,12 @@ class TorchRecorder:
         """All parameters of the module."""
         return list(self.module.parameters())
 
-    # --- updates ------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def remember(self) -> None:
-        """Keep the weights (of very large layers some rows) until the coming step is done."""
-        weights = [part.parameter() for part in self._parts]
-        self._before = [None if W is None else some_rows(W).clone() for W in weights]
-
-    @torch.no_grad()
-    def updates(self) -> list[torch.Tensor | None] | None:
-        """W after the step minus W before it; None where weights are made from others."""
-        if self._before is None:
-            return None
-        pairs = [(p.parameter(), old) for p, old in zip(self._parts, self._before, strict=True)]
-        self._before = None
-        # In the memory of the weights before: fresh pages cost more than the difference.
-        return [
-            None if W is None or old is None else as_real(torch.sub(some_rows(W), old, out=old))
-            for W, old in pairs
-        ]
-
     # --- looking ------------------------------------------------------------------------------
 
     def look(self) -> Look:
         """Everything that quantities are measured on."""
         self._check_parts()
+        is_as_trained = not any(adapts(part) for part in self.module.modules())
         with quiet(self._quieted):
             copy, arguments, options, y = self._prepared(self._samples, gradients=True)
             with self._captured(self._parts) as calls:
@@ -117,15 +96,19 @@ class TorchRecorder:
                 z = z.reshape(len(z), -1)
             loss = self._loss_of(output, z, y)
             layers = self._layers(calls, z, loss, copy)
-            curvature, leaves = None, self._learning(copy)
+            curvature, elsewhere, leaves = None, None, self._learning(copy)
             if loss is not None and leaves:
                 dense = self._dense_calls(calls, leaves)
                 parts = z, loss, list(leaves.values()), dense
                 curvature = functools.partial(self._curvature, *parts)
+                if others := other_samples(self.probe.count, self._samples):
+                    elsewhere = functools.partial(self._elsewhere, z, leaves, others)
             return Look(
                 layers,
                 loss=None if loss is None else float(loss.detach()),
                 curvature=curvature,
+                elsewhere=elsewhere,
+                is_as_trained=is_as_trained,
                 task=self.task,
                 features=self._features(calls) if self.probe.has_targets else None,
             )
@@ -138,8 +121,10 @@ class TorchRecorder:
                 allowed = "is no part of the model any more: begin a new watch"
                 raise InvalidValueError("layer", part.name, allowed)
 
-    def _prepared(self, samples: int, *, gradients: bool) -> tuple[Copy, Any, Any, Any]:
-        arguments, options, y = self.probe.head(samples)
+    def _prepared(
+        self, samples: int, *, gradients: bool, first: int = 0
+    ) -> tuple[Copy, Any, Any, Any]:
+        arguments, options, y = self.probe.head(samples, first)
         copy = Copy(self.module, gradients=gradients, apart=self._written)
         copy.settle_batch_norms(arguments, options)
         return copy, arguments, options, y
@@ -233,12 +218,13 @@ class TorchRecorder:
         f = (z * signs.to(z)).sum() / signs.numel() ** 0.5
         responses = slopes_of(f, signals)
         errors = None if loss is None else slopes_of(loss, signals)
-        updates = self.updates()
+        updates = self.updates.told()
         layers = []
         for number, part in enumerate(self._parts):
             layer, W = part.look(), part.parameter()
-            if updates is not None and W is not None and updates[number] is not None:
-                layer.step, layer.step_stride = updates[number], row_stride(W)
+            if W is not None and number in updates:
+                layer.step, layer.bias_step = updates[number]
+                layer.step_stride = row_stride(W)
             own = [i for i, n in enumerate(numbers) if n == number]
             if own:
                 fill(layer, part, [calls[number][k] for k in range(len(own))],
@@ -277,6 +263,19 @@ class TorchRecorder:
         """λ_max of JᵀL''J; the graph is kept until it is asked for."""
         with quiet(self._quieted):
             return self._power.largest(z, loss, leaves, dense)
+
+    def _elsewhere(self, z: torch.Tensor, leaves: Mapping[int, torch.Tensor], others: int) -> float:
+        """The curvature of other samples along the direction that the power method has found."""
+        with quiet(self._quieted):
+            direction = self._power.direction_in(z, list(leaves.values()))
+            copy, arguments, options, y = self._prepared(
+                others, gradients=True, first=self._samples
+            )
+            output = copy(arguments, options)
+            z = outputs_of(output)
+            loss = self._loss_of(output, z, y)
+            assert loss is not None
+            return curvature_along(z, loss, list(self._learning(copy).values()), direction)
 
     def _features(self, seen: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray] | None]:
         """What leaves a layer on more samples than gradients are taken of, and their targets.

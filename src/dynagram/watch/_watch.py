@@ -53,7 +53,8 @@ def watch(
     - `every`: steps between records.
     - `run`: a folder that keeps the records; an existing one goes on.
     - `sinks`: where records go besides, such as `JsonLines("watch.jsonl")`.
-    - `optimizer`: whose steps count; by default the one that moves the model's parameters.
+    - `optimizer`: whose steps count; by default the first one that moves the model's parameters,
+        and the next one when that is gone or others have gone on without it for 100 steps.
     - `loss`: loss(outputs, y), a mean over samples; by default what the model returns as `loss`,
         or as the only scalar of a tuple, else cross-entropy for classes and the mean squared error
         for reals.
@@ -135,7 +136,7 @@ def watch(
 
             birth = redrawn_bands(fresh, probe, loss, samples, draws, recorder.names, names)
         watcher = begin(recorder.names, every, names, run, sinks, on_alert, step)
-        watcher.birth = birth
+        watcher.birth |= birth
         if theory:
             _expect(watcher, recorder.module, recorder.probe.x, recorder.look)
         watcher.memory.spent = reckoned

@@ -143,9 +143,9 @@ class Watcher:
             self.memory.steps.append(step)
             self.memory.losses.append(look.loss)
         for index, layer in enumerate(look.layers):
-            if layer.step_square is not None:
+            if layer.moved_square is not None:
                 before = self.memory.updates.get(index, 0.0)
-                self.memory.updates[index] = max(layer.step_square, before / 2)
+                self.memory.updates[index] = max(layer.moved_square, before / 2)
 
     def _publish(self, record: Record) -> None:
         self.last = record
@@ -168,6 +168,7 @@ class Watcher:
     def continued(self, record: Record) -> None:
         """Go on after a record that was made by an earlier process."""
         self.last, self._recorded, self._records = record, record.step, 1
+        self._guard.told(record.values, record.bands)
 
     def fail(self, line: str, step: int | None = None) -> None:
         """Keep a line about something that went wrong, with its step, and log it the first time."""
