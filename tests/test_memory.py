@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import dynagram._memory as memory
-from dynagram import MLP, Data, GradientDescent, Model, Training, measure, simulate, train
+from dynagram import MLP, Data, GradientDescent, Model, Training, measure, predict, simulate, train
+from dynagram._toml import parse_toml
 from dynagram.data import load_array, load_arrays
 from dynagram.errors import InvalidValueError
+from dynagram.networks import Chain
+from dynagram.networks.blocks import Attention, Dense, Residual
 
 
 @pytest.fixture
@@ -87,6 +90,28 @@ def test_files_larger_than_the_memory_are_not_read(tmp_path):
 def test_a_text_grows_when_it_is_read(tmp_path):
     (tmp_path / "a.csv").write_text("1.0\n" * 10**6)
     refused(lambda: load_array(tmp_path / "a.csv"), "save it with numpy.save")
+
+
+def test_a_key_of_many_parts_grows_when_it_is_read():
+    """60 kB of text took 3 GB and a minute."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="has too many parts"):
+            parse_toml(5_000 * "a." + "b = 1")
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    rows = ", ".join(["[0.5, 1.5, 2.5, 3.5]"] * 20)
+    text = f"[data] # one. two ...................\nx = [{rows}]\nname = '../../../a.b.c'"
+    assert len(parse_toml(text)["data"]["x"]) == 20
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("letter", ["K", "V"])
+def test_heads_as_large_as_the_memory(letter):
+    """Queries and keys are drawn: what only the theory reads has no weights to be refused for."""
+    net = Chain([Dense(8), Residual([Attention(2, 10**6), Dense(8)]), Dense(1)], (4, 8))
+    refused(lambda: predict(net, np.ones((1, 32)), (letter,)), "head_size = 1000000")
 
 
 def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):

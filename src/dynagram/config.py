@@ -24,13 +24,13 @@ images; targets are ±1 for two classes and one output, else one-hot.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dynagram._toml import parse_toml
 from dynagram.data import Data, digits, load_array, local_images
 from dynagram.data._files import read_bytes
 from dynagram.errors import InvalidTypeError, InvalidValueError
@@ -136,7 +136,7 @@ def parse_config(
 
 def _tables(text: str, name: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError("config", name, f"not a TOML file: {error}") from error
 

@@ -20,6 +20,7 @@ from dynagram.gaussian._rounding import is_steep, resolved_order, rounding
 _TYPICAL_TERM = 16  # whose rounding decides between two forms
 
 _NEGLIGIBLE = 1e-19  # of the average, by Cauchy-Schwarz
+_NOWHERE = 38.0  # standard deviations: φ ends there, and farther out h_k overflows
 
 
 def hermite_functions(
@@ -115,12 +116,13 @@ def _delta_coefficients(sigma: Activation, root: np.ndarray, order: int, count: 
     table = np.zeros((count, root.size))
     for kink in sigma.kinks:
         t0 = kink.location / root
+        near = np.abs(t0) < _NOWHERE
         for i, jump in enumerate(kink.jumps[:order]):
             r = order - 1 - i
             if jump == 0.0:
                 continue
-            h = hermite_functions(t0, count + r)[r:]
-            table += jump * _rising(count, r)[:, None] * h * normal_density(t0) / root ** (r + 1)
+            h = hermite_functions(t0[near], count + r)[r:] * normal_density(t0[near])
+            table[:, near] += jump * _rising(count, r)[:, None] * h / root[near] ** (r + 1)
     return table
 
 

@@ -243,7 +243,11 @@ def _missing(
 def _general_table(sigma: Activation, variance: np.ndarray) -> _Table:
     """Kinks or features away from zero: every variance has its own nodes."""
     stride, offset = _stride(sigma.parity)
-    table = hermite_table(sigma, variance, 0, stride * _TERMS[-1] + 1)[offset::stride][: _TERMS[-1]]
+    orders = np.arange(1, stride * _TERMS[-1] + 1)
+    # From σ', as in `_nodes`: beside σ(0) what σ does at small K would be lost to rounding.
+    slopes = np.sqrt(variance / orders[:, None]) * hermite_table(sigma, variance, 1, orders.size)
+    table = np.concatenate([hermite_table(sigma, variance, 0, 1), slopes])
+    table = table[offset::stride][: _TERMS[-1]]
     value, slope = moment(sigma, variance, (0, 0)), _kinked_slopes(sigma, variance)
     missing = _missing(
         jnp.asarray(table),

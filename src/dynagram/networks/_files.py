@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
+from dynagram._toml import parse_toml
 from dynagram.data._files import read_bytes
 from dynagram.errors import InvalidValueError
 from dynagram.networks._chain import Chain
@@ -46,7 +46,7 @@ def load_network(
     if _is_json(text):
         return _from_config(path, input_size, outputs, name)
     try:
-        tables = tomllib.loads(text)
+        tables = parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(name, str(path), f"neither TOML nor JSON: {error}") from error
     if not isinstance(tables.get("network"), dict):

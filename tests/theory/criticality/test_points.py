@@ -137,7 +137,17 @@ def test_a_line_is_shown_where_its_slope_can_be_seen():
     (point,) = critical_points(lambda z: jnp.maximum(z - 30.0, 0.0))
     assert point.line == (0.0, math.inf)
     assert point.K_star is not None
-    assert (30.0 / 12.5) ** 2 < point.K_star < 7.0
+    # Seen, and not cut off: 10 of 12.5 standard deviations, and a step of the grid.
+    assert (30.0 / 12.5) ** 2 < point.K_star < (30.0 / 10.0) ** 2 * 10 ** (1 / 12)
+
+
+def test_where_averages_end_nothing_is_critical():
+    """Both kinks are far out: a root at (12.5 √K*) = 50/3 had C_W = 4e39 and came first."""
+    (point,) = critical_points(lambda z: z * jnp.clip(0.3 * z - 5.0, 0.0, 1.0))
+    assert point.K_star == pytest.approx(15.2703992)
+    (point,) = critical_points(lambda z: jnp.maximum(z - 20.0, 0.0))
+    share = 0.5 * math.erfc(20.0 / math.sqrt(2.0 * point.K_star))  # cut off, it was 20 % too small
+    assert point.C_W * share == pytest.approx(1.0, rel=1e-9)
 
 
 def test_the_far_tail_of_a_bump_is_no_value_at_the_origin():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynagram._memory import require_memory
 from dynagram.errors import InvalidValueError
 from dynagram.networks.blocks._attention import Attention
 from dynagram.theory.chain._algebra import Element
@@ -40,6 +41,7 @@ from dynagram.theory.chain._state import (
 _CHUNK_NUMBERS = 2_000_000  # floats of one array held at a time
 # Heads sampled for each average, in units of `samples`: products of four fields vary the most.
 _SLOPES, _PRODUCTS, _CURVATURE = 1, 8, 4
+_COPIES = 8  # queries and keys of both signs, as drawn and as the logits take them
 _MOST_TOKENS = 32  # in all inputs: time grows as their fifth power
 
 
@@ -92,7 +94,10 @@ class Heads:
 
     def _drawn(self, rng: np.random.Generator, name: str, fields: tuple[int, ...], half: int):
         roots = {s: root_of(Sigma) for s, Sigma in self._covariances(name).items()}
-        return draw_fields(rng, roots, fields, half, self.block.head_size)
+        size = self.block.head_size
+        needed = 8.0 * _COPIES * len(fields) * half * self._tokens * size
+        require_memory("head_size", size, needed, "smaller heads")
+        return draw_fields(rng, roots, fields, half, size)
 
     def _sampled_slopes(self) -> Slopes:
         fields, T = tuple(self._K), self._tokens

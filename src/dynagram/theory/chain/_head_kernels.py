@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from dynagram._memory import require_memory
 from dynagram.errors import InvalidValueError
 from dynagram.networks.blocks._attention import Attention
 
 Gram = Float[np.ndarray, "input position input position"]
 _CHUNK_NUMBERS = 2**21  # floats of one product held at a time
 _MOST_TOKENS = 4096  # in all inputs
+_COPIES = 8  # queries, keys and their tangents, as drawn and as turned
 
 
 class HeadKernels(NamedTuple):
@@ -54,6 +56,8 @@ def head_kernels(
         )
     )  # fmt: skip
     chunk = int(np.clip(_CHUNK_NUMBERS // tokens**2, 2, 512))
+    needed = 8.0 * _COPIES * (chunk // 2) * tokens * block.head_size
+    require_memory("head_size", block.head_size, needed, "smaller heads")
     chunks = 1 if is_certain(block) else max(1, samples // chunk)
     step = _batch(block, inputs, positions, chunk)
     first_key = jax.random.key(int(np.random.SeedSequence(seed).generate_state(1)[0]))

@@ -29,6 +29,10 @@ from dynagram.theory.criticality._point import Constants, CriticalPoint, Exponen
 from dynagram.theory.criticality._roots import brackets, polish
 
 _SMALLEST, _LARGEST, _PER_DECADE = 1e-3, 1e3, 12
+# Averages end at REACH, where φ is 10⁻³⁴. A ⟨σ'²⟩ that is 10⁻²⁴ of the largest σ'² about there
+# comes from beyond 10 standard deviations, and what is cut off begins to count.
+_UNSEEN = 1e-24
+_PLACES = np.linspace(-1.25 * REACH, 1.25 * REACH, 513)
 
 
 def critical_points(activation: ActivationLike) -> tuple[CriticalPoint, ...]:
@@ -223,10 +227,17 @@ def _on_line(sigma: Activation) -> CriticalPoint | str:
         return "⟨σσ''⟩_K = 0 for every K, but χ⊥ = 1 needs C_b < 0 at each"
     grid = _scan(sigma)[0]
     allowed = [min(max(1.0, span[0]), span[1]), *grid[(grid >= span[0]) & (grid <= span[1])]]
-    seen = [K for K in allowed if float(slope_average(sigma, np.array(K))) > 0.0]
+    seen = [K for K in allowed if _is_seen(sigma, K, float(slope_average(sigma, np.array(K))))]
     if not seen:
         return f"σ' is zero within {REACH:g} standard deviations for every K ≤ {grid[-1]:g}"
     return critical_line(sigma, float(min(seen, key=lambda K: abs(math.log(K)))))
+
+
+def _is_seen(sigma: Activation, K: float, slope: float) -> bool:
+    """Whether ⟨σ'²⟩ comes from where averages look, and not from the end of it."""
+    if sigma.growth:  # averages reach as far as they must
+        return slope > 0.0
+    return slope > _UNSEEN * float(np.abs(sigma.values(math.sqrt(K) * _PLACES, 1)).max()) ** 2
 
 
 def _bias_variance(sigma: Activation, K: float) -> float:
@@ -247,7 +258,7 @@ def _finite_point(sigma: Activation, K_star: float) -> CriticalPoint | str:
     """The half-stable point at a root K* > 0 (5.71), (5.72), (5.102), unless C_b < 0."""
     K = np.array(K_star)
     g, slope = float(power_average(sigma, K, 2)), float(slope_average(sigma, K))
-    if slope == 0.0:
+    if not _is_seen(sigma, K_star, slope):
         return f"at K* = {K_star:.6g} σ' is zero within {REACH:g} standard deviations"
     C_W, C_b = 1.0 / slope, _bias_variance(sigma, K_star)
     if C_b < 0.0:
