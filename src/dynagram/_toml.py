@@ -12,7 +12,7 @@ import numpy as np
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
 
-_MOST_PARTS = 16  # of one key; ours have two
+_MOST_PARTS = 64  # of one key; ours have two, and texts before a bracket are counted too
 
 
 def parse_toml(text: str) -> dict[str, Any]:
