@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,14 @@ from dynagram.networks.blocks import Activate, Dense, Flatten, Residual, RMSNorm
 from dynagram.networks.blocks._block import Shape
 
 
-Model = TypeVar("Model", bound=nn.Module)
+def linears(model: nn.Module) -> list[nn.Linear]:
+    return [part for part in model.modules() if isinstance(part, nn.Linear)]
 
 
-def he(model: Model) -> Model:
-    for part in model.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.kaiming_normal_(part.weight)
-            nn.init.zeros_(part.bias)
+def he(model: nn.Module) -> nn.Module:
+    for part in linears(model):
+        nn.init.kaiming_normal_(part.weight)
+        nn.init.zeros_(part.bias)
     return model
 
 
@@ -81,13 +81,14 @@ def mlp(*widths: int) -> nn.Sequential:
 def test_biases_of_one_number_are_judged_by_what_they_do():
     torch.manual_seed(0)
     model, x = he(mlp(16, 256, 256, 4)), torch.randn(32, 16)
-    for part in model[:-1:2]:
+    *hidden, readout = linears(model)
+    for part in hidden:
         nn.init.constant_(part.bias, 0.01)  # as some do on purpose
-    nn.init.constant_(model[-1].bias, 2.0)  # what is known of the targets
+    nn.init.constant_(readout.bias, 2.0)  # what is known of the targets
     result = check(model, x, expected="kaiming")
     assert result.is_fine
     assert any("one number other than 0: 0.bias" in note for note in result.notes)
-    for part in model[:-1:2]:
+    for part in hidden:
         nn.init.ones_(part.bias)
     (cause,) = check(model, x, expected="kaiming").causes
     assert cause.name == "constant biases"
@@ -97,7 +98,7 @@ def test_biases_of_one_number_are_judged_by_what_they_do():
 def test_a_gain_of_another_activation_is_named():
     torch.manual_seed(0)
     model = he(mlp(32, 96, 96, 32))
-    for part in model[::2]:
+    for part in linears(model):
         nn.init.kaiming_normal_(part.weight, nonlinearity="tanh")
     (cause,) = check(model, torch.randn(32, 32), expected="kaiming").causes
     assert cause.name == "gain of another activation"
