@@ -13,6 +13,7 @@ from dynagram.results._table import short
 
 TOLERANCE = 0.1  # a variance this close to what is expected is not worth a word
 _NEAR = 0.08
+_GAINS = (2.0, 25 / 9, 9 / 16)  # squares of those of ReLU, tanh and SELU
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ _WORDS = {
     "wrong fan": "they are drawn with another fan, that of the output in place of the input or the "
     "reverse, or of a convolution without its taps",
     "doubled init": "they are drawn twice and added, or their standard deviation is doubled",
+    "gain of another activation": "they have the gain of another activation: √2 is that of ReLU, "
+    "5/3 that of tanh, 3/4 that of SELU",
     "std and variance mixed up": "their standard deviation is the variance that is expected, or "
     "the reverse",
     "wrong variance": "their variance is another one",
@@ -163,6 +166,8 @@ def _names(reading: WeightReading, declared: bool) -> list[str]:
             names.append("wrong fan")
     if is_near(ratio / 4.0) or is_near(ratio / 2.0):
         names.append("doubled init")
+    if matrix.fan_in > 1 and declared and any(is_near(C / g) or is_near(ratio / g) for g in _GAINS):
+        names.append("gain of another activation")
     if is_near(measured / matrix.variance**2) or is_near(measured**2 / matrix.variance):
         names.append("std and variance mixed up")
     return names or ["wrong variance"]

@@ -31,6 +31,7 @@ from dynagram.live._live import (
     is_torch,
     read_live,
 )
+from dynagram.live._lone_blocks import find_lone_block
 from dynagram.live._lone_layers import (
     find_frozen,
     find_lone_layer,
@@ -40,8 +41,11 @@ from dynagram.live._lone_layers import (
 )
 from dynagram.live._measured_only import check_measured
 from dynagram.live._recipes import (
+    OF_TABLES,
     RECIPES,
+    Recipe,
     as_chain,
+    constant_biases,
     declared_network,
     is_causal,
     name_recipe,
@@ -61,9 +65,15 @@ from dynagram.live._structure import (
     find_lone_mask,
     find_zeros,
 )
-from dynagram.live._unread_weights import branch_ends, weights_of
+from dynagram.live._unread_weights import (
+    branch_ends,
+    layer_of_size,
+    sizes_beside,
+    weights_of,
+)
 from dynagram.live._walk import matrices_of, with_variances
 from dynagram.networks import Chain
+from dynagram.networks._checks import checked_integer
 from dynagram.networks.blocks import Attention, Dense
 from dynagram.networks.blocks._composite import every_block
 from dynagram.theory.chain._scalings import count_layers
@@ -120,7 +130,7 @@ def check(
     """
     if optimizer is not None and scheme is None:
         raise InvalidValueError("optimizer", optimizer, "only with scheme, whose rates it has")
-    batch = batch_of(data)
+    seed, batch = checked_integer("seed", seed, 0), batch_of(data)
     live = read_live(model, batch, params=params)
     causes, shares = find_dead_units(live.graph)
     causes += find_no_numbers(live.graph)
@@ -157,7 +167,8 @@ def check(
             notes.append("of what is declared only the sizes of weights are compared")
         made = check_measured(live, recipe, factory, batch, seed, causes, notes)
     else:
-        made = _with_theory(live, live.recognised, expected, seed, causes, notes)
+        beside = sizes_beside(live.graph, _recipe_beside(live.recognised, expected))
+        made = _with_theory(live, live.recognised, expected, seed, causes, notes, beside)
     if scheme is None:
         return made
     if factory is None:
@@ -226,13 +237,15 @@ def _frozen(model: Any) -> tuple[list[Cause], list[str]]:
 
 
 def _with_theory(
-    live: Live, read: Recognised, expected: Any, seed: int, causes: list[Cause], notes: list[str]
-) -> Check:
+    live: Live, read: Recognised, expected: Any, seed: int, causes: list[Cause], notes: list[str],
+    beside: list[WeightReading],
+) -> Check:  # fmt: skip
     weights = {(w.block, *w.place): w for w in read.weights}
     errors = {place: error_of_square(weight.values) for place, weight in weights.items()}
     own, wholes = read.network, _whole_fans(read)
+    constant = constant_biases(read.weights)
     other: list[Cause] = []
-    causes = [*causes, *find_lone_mask(own)]
+    causes = [*causes, *find_lone_mask(own), *find_lone_block(own, read.weights)]
     if expected is None:
         meant, shared = pooled_network(own, lambda m: errors.get(m.place, 1.0))
         errors = {p: error for p, error in shared.items() if p in errors}  # alone it says nothing
@@ -244,6 +257,10 @@ def _with_theory(
             other = compare_structures(own, as_chain(expected, own), read.factors)
             causes = [*causes, *other]
         meant = _with_factors(_declared(own, expected, wholes, bool(other)), read)
+        if isinstance(expected, str) and expected in RECIPES and expected not in OF_TABLES:
+            # Recipes of matrices alone do not forbid them: they are judged by what they do.
+            meant = with_variances(meant, lambda m: 0.0 if m.place in constant else m.variance)
+            errors = {place: error for place, error in errors.items() if place not in constant}
         recipe = name_recipe(own, wholes)
         if recipe is not None and recipe != expected:
             notes.append(f"all matrices are drawn as by {recipe}")
@@ -267,6 +284,8 @@ def _with_theory(
                 stages.append((number, LayerReading.of(names[number], quantity, value, band)))
         listed += [r for n, r in stages if n == number]
         listed += [row_of_weight(names[number], r) for r in readings if r.matrix.place[0] == number]
+    listed += [row_of_weight(layer_of_size(size), size) for size in beside]
+    readings += beside
     checks = [r for r in listed if r.z is not None]
     threshold = family_threshold(len(checks))
     branches = count_layers(own)[1]
@@ -280,8 +299,16 @@ def _with_theory(
             own, birth, slopes.tolist(), expected is not None, notes
         )
     if not causes:
-        causes += explain_signals(listed, threshold, live.parameters)
+        causes += explain_signals(listed, threshold, live.parameters, constant.values())
+    if constant and not any(cause.name == "constant biases" for cause in causes):
+        names = ", ".join(list(constant.values())[:4])
+        notes.append(f"biases that are one number other than 0: {names}")
     return Check(tuple(listed), tuple(causes), threshold, str(own), live.unread, tuple(notes))
+
+
+def _recipe_beside(read: Recognised, expected: Any) -> Recipe | None:
+    """What is declared for weights beside the network that was read, where it says something."""
+    return None if expected is None else recipe_of(expected, read.network.in_shape.positions)
 
 
 def _declared(own: Chain, expected: Any, wholes: dict[Any, int], has_causes: bool) -> Chain:

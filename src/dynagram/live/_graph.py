@@ -58,12 +58,14 @@ class Node:
 class Graph:
     """The nodes of one pass in order; the first is the batch.
 
-    `again` calls the model itself on another batch, where it can be called.
+    `again` calls the model itself on another batch, where it can be called. `beside` are products
+    with what other inputs gave before anything of the batch came to it.
     """
 
     nodes: tuple[Node, ...]
     output: int
     again: Callable[[np.ndarray], np.ndarray] | None = None
+    beside: tuple[Node, ...] = ()
 
     def replay(self, start: int, end: int, value: np.ndarray) -> np.ndarray | None:
         """What comes out of a node if another value stands at an earlier one; None if unknown."""
@@ -106,10 +108,10 @@ class Graph:
             farthest = max(farthest, readers.get(number, number))
         return passed
 
-    def readers(self) -> dict[int, list[Node]]:
-        """The operations on the way to the output that read every node."""
+    def readers(self, *, everywhere: bool = False) -> dict[int, list[Node]]:
+        """The operations on the way to the output, or all of them, that read every node."""
         listed: dict[int, list[Node]] = {}
-        for number in self.between(0, self.output):
+        for number in range(len(self.nodes)) if everywhere else self.between(0, self.output):
             for source in dict.fromkeys(self.nodes[number].inputs):
                 listed.setdefault(source, []).append(self.nodes[number])
         return listed

@@ -126,9 +126,8 @@ def probe_jax_layers(
             if values is not None:
                 leaves = [jnp.asarray(values[name], dtype) for name in program.names]
             batch = np.asarray(x)
-            (slopes, back), seen = slopes_of(
-                leaves, jnp.asarray(batch, dtype if batch.dtype.kind == "f" else batch.dtype)
-            )
+            inputs = jnp.asarray(batch, dtype) if batch.dtype.kind == "f" else jnp.asarray(batch)
+            (slopes, back), seen = slopes_of(leaves, inputs)
         return _as_numbers(program.names, layers, slopes, back, seen)
 
     return measure

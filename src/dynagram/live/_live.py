@@ -60,10 +60,11 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
     **Returns:** `Live`.
     """
     if is_torch(model):
-        from dynagram.live._torch_layers import shared_parameters, unwrapped
+        from dynagram.live._torch_layers import require_weights, shared_parameters, unwrapped
         from dynagram.live._torch_probe import measure_torch
         from dynagram.live._torch_trace import trace_torch
 
+        require_weights(unwrapped(model))
         _check_finite({n: p.detach().cpu().double().numpy() for n, p in model.named_parameters()})
         graph, parameters = trace_torch(model, x)
         shared = shared_parameters(unwrapped(model))
@@ -165,6 +166,10 @@ def batch_of(data: Any) -> Any:
     if batch is None or isinstance(batch, str | bytes | int | float):
         allowed = "expected a batch: an array, a tensor, a Data or a tuple of arguments"
         raise InvalidTypeError("data", type(data).__name__, allowed)
+    if isinstance(batch, np.ndarray) and batch.dtype.kind not in "biufcV":
+        raise InvalidTypeError("data", f"an array of {batch.dtype}", "expected numbers")
+    if getattr(batch, "is_meta", False):
+        raise InvalidValueError("data", "a tensor on the meta device", "it holds no numbers")
     shape = getattr(batch, "shape", None)
     if shape is not None and (len(shape) < 2 or 0 in shape):
         raise InvalidValueError("shape of data", tuple(shape), "expected samples first, not empty")

@@ -20,7 +20,13 @@ from dynagram.live._result import Check, LayerReading
 from dynagram.live._signals import explain_signals, row_of_weight
 from dynagram.live._stages import NUMBERS
 from dynagram.live._structure import find_copies
-from dynagram.live._unread_weights import branch_ends, read_sizes, weights_of
+from dynagram.live._unread_weights import (
+    branch_ends,
+    layer_of_size,
+    read_sizes,
+    sizes_beside,
+    weights_of,
+)
 
 _FEWEST = 16
 
@@ -35,9 +41,10 @@ def check_measured(
     weights = weights_of(live.graph)
     ends = branch_ends(live.graph)
     sizes, branches = read_sizes(ends, weights, recipe)
+    sizes += sizes_beside(live.graph, recipe)
     of_layer: dict[str, list[LayerReading]] = {}
     for size in sizes:
-        name = size.parameter.rpartition(".")[0] or size.parameter
+        name = layer_of_size(size)
         of_layer.setdefault(name, []).append(row_of_weight(name, size))
     readings = []
     for place, layer in _by_place(measured).items():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
+from dynagram.live._recognition import Weight
 from dynagram.live._walk import Matrix, Place, matrices_of, with_variances
 from dynagram.networks import MLP, Chain, load_config, load_network
 from dynagram.networks._files import is_config
@@ -26,7 +27,7 @@ RECIPES: dict[str, Callable[[Matrix, int], float]] = {
     "gpt2": lambda m, branches: _STD**2 / (branches if m.is_branch_end else 1),
     "normal-0.02": lambda _, __: _STD**2,
 }
-_OF_TABLES = ("gpt2", "normal-0.02")  # that say how embeddings are drawn
+OF_TABLES = ("gpt2", "normal-0.02")  # that say how embeddings are drawn
 Recipe = Callable[[Matrix, int], float | None]  # None where it says nothing
 
 
@@ -44,6 +45,20 @@ def declared_network(
     return _aligned(network, as_chain(expected, network))
 
 
+def constant_biases(weights: Sequence[Weight]) -> dict[Place, str]:
+    """The names of biases that are one number other than 0, by place; not those of the readout.
+
+    No recipe draws them so, and a readout may begin with what is known of the targets.
+    """
+    last = max(weight.block for weight in weights)
+    return {
+        (w.block, *w.place): w.name
+        for w in weights
+        if w.place[-1] == "b" and w.block < last and w.values.size > 1
+        and np.any(w.values) and np.all(w.values == w.values.flat[0])
+    }  # fmt: skip
+
+
 def recipe_of(expected: Any, positions: int) -> Recipe | None:
     """What is declared as the variance of a matrix and its role alone; None where it is not so.
 
@@ -51,7 +66,7 @@ def recipe_of(expected: Any, positions: int) -> Recipe | None:
     ones of the branches alike.
     """
     if isinstance(expected, str) and expected in RECIPES:
-        name, says = expected, expected in _OF_TABLES
+        name, says = expected, expected in OF_TABLES
         return lambda m, n: None if m.key == "token" and not says else RECIPES[name](m, n)
     like = Chain([Dense(1)], (positions, 1))
     listed = [m for m in matrices_of(as_chain(expected, like)) if m.is_weight]
@@ -114,8 +129,8 @@ def _of_recipe(network: Chain, name: str, wholes: Mapping[Place, int]) -> Chain:
 
     def variance(matrix: Matrix) -> float:
         if matrix.key == "b":
-            return 0.0 if name in _OF_TABLES else matrix.variance
-        if matrix.key in ("token", "position") and name not in _OF_TABLES:
+            return 0.0 if name in OF_TABLES else matrix.variance
+        if matrix.key in ("token", "position") and name not in OF_TABLES:
             return matrix.variance
         whole = replace(matrix, fan_out=wholes.get(matrix.place, matrix.fan_out))
         return RECIPES[name](whole, max(branches, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -25,9 +25,13 @@ def row_of_weight(layer: str, reading: WeightReading) -> LayerReading:
 
 
 def explain_signals(
-    readings: Sequence[LayerReading], threshold: float, parameters: Mapping[str, np.ndarray]
-) -> list[Cause]:
-    """The first signal outside its band though every weight has its variance."""
+    readings: Sequence[LayerReading], threshold: float, parameters: Mapping[str, np.ndarray],
+    biases: Collection[str] = (),
+) -> list[Cause]:  # fmt: skip
+    """The first signal outside its band though every weight has its variance.
+
+    `biases` are vectors that are known to be such: those of ones may be gains else.
+    """
     outside = [r for r in readings if r.z is not None and abs(r.z) > threshold
                and r.quantity not in ("weights", "biases")]  # fmt: skip
     if not outside:
@@ -37,7 +41,7 @@ def explain_signals(
     seen = f"{first.layer} is the first, its {first.quantity} is {short(first.measured, 3)}"
     vectors = {name: b for name, b in parameters.items() if b.ndim == 1 and b.size > 1}
     shifts = {name: float(b[0]) for name, b in vectors.items()
-              if np.all(b == b[0]) and b[0] not in (0.0, 1.0)}  # fmt: skip
+              if np.all(b == b[0]) and (b[0] not in (0.0, 1.0) or name in biases)}  # fmt: skip
     if shifts:
         name = max(shifts, key=lambda one: abs(shifts[one]))
         more = f", and {len(shifts) - 1} more are constant" if len(shifts) > 1 else ""

@@ -46,8 +46,11 @@ def compare_structures(
         causes.append(Cause("skip missing", f"skip missing: {text}"))
     skips = [tuple(b.skip for b in _residuals(net)) for net in (network, expected)]
     if len(skips[0]) == len(skips[1]) and not np.allclose(*skips, rtol=0.01):
-        text = f"the stream is multiplied by {skips[0][0]:.3g}, {skips[1][0]:.3g} is declared"
-        causes.append(Cause("other skip", f"other skip: at every sum {text}"))
+        off = np.flatnonzero(~np.isclose(*skips, rtol=0.01))
+        ours, theirs = (some[off[0]] for some in skips)
+        where = "every sum" if len(off) == len(skips[0]) else f"sum {_numbered(off)}"
+        text = f"at {where} the stream is multiplied by {ours:.3g}, {theirs:.3g} is declared"
+        causes.append(Cause("other skip", f"other skip: {text}"))
     strengths = [tuple(b.strength for b in _residuals(net)) for net in (network, expected)]
     if len(strengths[0]) == len(strengths[1]) and strengths[0]:
         ratio = np.median(np.array(strengths[0]) / np.array(strengths[1]))
@@ -77,6 +80,11 @@ def compare_structures(
             causes.append(Cause("other attention", f"other attention: {text}"))
             break
     return causes
+
+
+def _numbered(places: np.ndarray) -> str:
+    more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+    return f"{', '.join(str(place + 1) for place in places[:4])}{more} of the residual sums"
 
 
 def _missing_parts(network: Chain, expected: Chain) -> list[Cause]:

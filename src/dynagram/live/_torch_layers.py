@@ -141,6 +141,20 @@ def arguments_of(module: nn.Module, x: Any) -> tuple[tuple[Any, ...], dict[str, 
     return (), dict(x)
 
 
+def require_weights(module: nn.Module) -> None:
+    """Refuse a module that has no parameters, or whose parameters hold no numbers yet."""
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        allowed = "has no parameters: there is nothing to hold against a draw"
+        raise InvalidValueError("model", type(module).__name__, allowed)
+    for name, parameter in parameters.items():
+        if nn.parameter.is_lazy(parameter):
+            allowed = "holds no numbers yet: call the lazy module on a batch once"
+            raise InvalidValueError("model", name, allowed)
+        if parameter.is_meta:
+            raise InvalidValueError("model", name, "holds no numbers: it is on the meta device")
+
+
 def first_tensor(output: Any) -> torch.Tensor:
     """The first floating-point tensor of what a module returns: tuples, mappings, HF outputs."""
     if isinstance(output, torch.Tensor) and output.is_floating_point():
@@ -156,7 +170,8 @@ def first_tensor(output: Any) -> torch.Tensor:
             return first_tensor(value)
         except InvalidTypeError:
             continue
-    raise InvalidTypeError("output of the model", type(output).__name__, "expected a tensor")
+    kind = str(output.dtype) if isinstance(output, torch.Tensor) else type(output).__name__
+    raise InvalidTypeError("output of the model", kind, "expected a tensor of real numbers")
 
 
 def torch_layers(module: nn.Module, x: Any) -> TorchLayers:

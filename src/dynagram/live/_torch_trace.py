@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -50,7 +51,7 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
     tensors = _tensors((arguments, options))
     if not tensors:
         raise InvalidValueError("data", type(x).__name__, "expected a tensor, or several")
-    recorder.enter(tensors[0])
+    recorder.enter(*tensors)
     try:
         with _doubles(), undisturbed(copied), torch.no_grad(), recorder:
             output = copied(*arguments, **options)
@@ -72,7 +73,7 @@ def trace_torch(module: nn.Module, x: Any) -> tuple[Graph, dict[str, np.ndarray]
             output = copied(*_refilled(arguments, places), **_refilled(options, places))
             return _numbers(first_tensor(output))
 
-    return Graph(tuple(recorder.nodes), number, again), values
+    return Graph(tuple(recorder.nodes), number, again, tuple(recorder.beside)), values
 
 
 @contextmanager
@@ -139,14 +140,18 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, parameters: Mapping[str, Any], buffers: Mapping[str, Any]):
         super().__init__()
         self.nodes: list[Node] = []
+        self.beside: list[Node] = []
+        self._others: dict[int, int | Constant] = {}  # as if it were the batch
         self._known: dict[int, int | Constant] = {}
         self._alive: list[Any] = []  # an id is only unique while its tensor lives
         for name, values in (*buffers.items(), *parameters.items()):
             names = (name,) if name in parameters else ()
             self._remember(values, Constant(_numbers(values, copied=False), names))
 
-    def enter(self, source: torch.Tensor) -> None:
+    def enter(self, source: torch.Tensor, *others: torch.Tensor) -> None:
         self._record("input", (), (), source, {})
+        self._alive += others
+        self._others = {id(other): 0 for other in others if other is not source}
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         known = self._known.get(id(tensor))
@@ -167,6 +172,7 @@ class _Recorder(TorchFunctionMode):
             return result
         inputs = tuple(known for known in read if isinstance(known, int))
         if not inputs:
+            self._look_beside(func, args, options, outputs)
             names = tuple(n for k in read if isinstance(k, Constant) for n in k.parameters)
             for tensor in outputs:
                 self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
@@ -191,6 +197,17 @@ class _Recorder(TorchFunctionMode):
         number = len(self.nodes)
         self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about, again))
         self._remember(tensor, number)
+
+    def _look_beside(self, func: Any, args: Any, options: Any, outputs: list[Any]) -> None:
+        """Follow what other inputs give, and keep the products with parameters."""
+        tensors = _tensors((args, options))
+        if not any(id(tensor) in self._others for tensor in tensors):
+            return
+        read = (self._known.get(id(t)) for t in tensors if id(t) not in self._others)
+        constants = tuple(known for known in read if isinstance(known, Constant))
+        op, about = _classify(func, args, options, ChainMap(self._others, self._known))
+        self.beside.append(Node(0, op, (), constants, np.zeros(()), about))
+        self._others |= {id(tensor): 0 for tensor in outputs}
 
     def _remember(self, tensor: Any, what: int | Constant) -> None:
         self._alive.append(tensor)
@@ -240,6 +257,8 @@ def _numbers(tensor: torch.Tensor, *, copied: bool = True) -> np.ndarray:
         values = tensor.detach()
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.double()
+        if values.layout is not torch.strided:  # adjacency matrices of graphs
+            values = values.to_dense()
         return np.array(values.numpy()) if copied else values.numpy()
 
 

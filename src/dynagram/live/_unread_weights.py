@@ -7,7 +7,7 @@ every matrix; with none declared, those whose names differ in numbers only must 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,9 +23,40 @@ from dynagram.live._walk import Matrix
 
 def weights_of(graph: Graph) -> list[Weight]:
     """The arrays that multiply the signal, each once, in the order in which they are used."""
+    return _of_nodes(graph.nodes[number] for number in graph.between(0, graph.output))
+
+
+def sizes_beside(graph: Graph, recipe: Recipe | None) -> list[WeightReading]:
+    """Arrays that other outputs depend on, or that other inputs alone go into, and their sizes.
+
+    Nothing but their sizes is asked. What other inputs alone go into is held against recipes that
+    do not care whether a matrix ends a branch, which is not known of it.
+    """
+    own = {weight.name for weight in weights_of(graph)}
+    every = _of_nodes(graph.nodes)
+    sizes = read_sizes(branch_ends(graph, everywhere=True), every, recipe)[0]
+    known = own | {weight.name for weight in every}
+    outer = [weight for weight in _of_nodes(graph.beside) if weight.name not in known]
+
+    def certain(matrix: Matrix, branches: int) -> float | None:
+        assert recipe is not None
+        ways = {recipe(replace(matrix, is_branch_end=end), branches + 1) for end in (True, False)}
+        return ways.pop() if len(ways) == 1 else None
+
+    return [size for size in sizes if size.parameter not in own] + read_sizes(
+        set(), outer, None if recipe is None else certain
+    )[0]
+
+
+def layer_of_size(size: WeightReading) -> str:
+    """The layer that a weight belongs to: its name without the last part."""
+    return size.parameter.rpartition(".")[0] or size.parameter
+
+
+def _of_nodes(nodes: Iterable[Node]) -> list[Weight]:
     weights: dict[str, Weight] = {}
-    for number in graph.between(0, graph.output):
-        for weight in _of_node(graph.nodes[number]):
+    for node in nodes:
+        for weight in _of_node(node):
             weights.setdefault(weight.name, weight)
     return list(weights.values())
 
@@ -97,15 +128,19 @@ def _square(weight: Weight) -> float:
     return float(np.mean(np.square(without_padding(weight.values), dtype=np.float64)))
 
 
-def branch_ends(graph: Graph) -> set[int]:
-    """Products whose values go straight into a sum with another signal: ends of branches."""
-    readers, ends = graph.readers(), set()
-    for number in graph.between(0, graph.output):
+def branch_ends(graph: Graph, *, everywhere: bool = False) -> set[int]:
+    """Products whose values go straight into a sum with another signal: ends of branches.
+
+    On the way to the output, or everywhere.
+    """
+    readers, ends = graph.readers(everywhere=everywhere), set()
+    for number in range(len(graph.nodes)) if everywhere else graph.between(0, graph.output):
         node = graph.nodes[number]
         if node.op not in ("linear", "conv", "multihead"):
             continue
         later = readers.get(number, [])
-        while len(later) == 1 and later[0].op == "other" and len(later[0].inputs) == 1:
+        while len(later) == 1 and later[0].op in ("other", "add") and len(later[0].inputs) == 1:
+            # dropout, casts, and a bias that is added by itself
             later = readers.get(later[0].number, [])
         if len(later) == 1 and later[0].op == "add" and len(set(later[0].inputs)) > 1:
             ends.add(number)

@@ -211,6 +211,12 @@ class Flatten(Dense):
         """Every position is a tap."""
         return np.arange(shape.positions)[:, None]
 
+    def apply(self, params: Any, x: Signal, shape: Shape) -> Signal:
+        """b + Σ_positions W_position x: one product, since images have thousands of positions."""
+        del shape
+        out = jnp.einsum("spc,pwc->sw", x, params["W"])[:, None]
+        return out + params["b"][None, None, :] if self.has_biases else out
+
 
 @dataclass(frozen=True)
 class Mixing(Block):
