@@ -10,11 +10,11 @@ from torch import nn
 
 from dynagram.live._torch_layers import (
     arguments_of,
-    as_tensor,
     first_tensor,
     undisturbed,
     unwrapped,
 )
+from dynagram.live._torch_tensors import as_tensor, leading_parameter
 
 _CHANGED = 1e-4  # of the largest output: far above the rounding of float32
 
@@ -77,8 +77,7 @@ def _output(module: nn.Module, x: Any) -> torch.Tensor:
 
 
 def _inputs(module: nn.Module, x: Any) -> Any:
-    like = next(iter(unwrapped(module).parameters()), torch.zeros(()))
-    return as_tensor(x, like)
+    return as_tensor(x, leading_parameter(unwrapped(module)))
 
 
 def _first(x: Any) -> torch.Tensor:

@@ -189,8 +189,8 @@ def find_large_readout(graph: Graph) -> list[Cause]:
     inside = [graph.nodes[number] for number in graph.between(0, graph.output)]
     for node in (node for node in inside if node.op == "linear"):
         tied = tables.intersection(node.parameters)
-        square = float(np.median(np.square(node.value))) / _MEDIAN
-        if not tied or square < _LARGE_LOGITS:
+        square = float(np.median(np.square(node.value))) / _MEDIAN if tied else 0.0
+        if square < _LARGE_LOGITS:
             continue
         (name,), n = list(tied)[:1], graph.nodes[node.inputs[0]].value.shape[-1]
         text = f"{name} is both embedding and readout, and the mean square of most logits is "

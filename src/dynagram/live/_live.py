@@ -62,10 +62,11 @@ def read_live(model: Any, x: Any, *, params: Any = None) -> Live:
     if is_torch(model):
         from dynagram.live._torch_layers import require_weights, shared_parameters, unwrapped
         from dynagram.live._torch_probe import measure_torch
+        from dynagram.live._torch_tensors import numbers_of
         from dynagram.live._torch_trace import trace_torch
 
         require_weights(unwrapped(model))
-        _check_finite({n: p.detach().cpu().double().numpy() for n, p in model.named_parameters()})
+        _check_finite({n: numbers_of(p) for n, p in model.named_parameters()})
         graph, parameters = trace_torch(model, x)
         shared = shared_parameters(unwrapped(model))
         learns = {name: p.requires_grad for name, p in unwrapped(model).named_parameters()}
@@ -105,9 +106,9 @@ def parameters_of(model: Any, x: Any) -> Arrays:
     """The parameters of a model by name."""
     if is_torch(model):
         from dynagram.live._torch_layers import unwrapped
+        from dynagram.live._torch_tensors import numbers_of
 
-        listed = unwrapped(model).named_parameters()
-        return {name: p.detach().cpu().double().numpy() for name, p in listed}
+        return {name: numbers_of(p) for name, p in unwrapped(model).named_parameters()}
     from dynagram.live._jax_trace import as_program
 
     program = as_program(model, x, None)
@@ -133,9 +134,9 @@ def fitting_inputs(model: Any, inputs: Any) -> Any:
     """Arrays as tensors of the precision and on the device of a PyTorch module; else as given."""
     if not is_torch(model) or not isinstance(inputs, np.ndarray):
         return inputs
-    from dynagram.live._torch_layers import tensor_of
+    from dynagram.live._torch_tensors import leading_parameter, tensor_of
 
-    like = next(iter(model.parameters()))
+    like = leading_parameter(model)
     tensor = tensor_of(inputs).to(like.device)
     return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
 

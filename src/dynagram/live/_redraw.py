@@ -72,6 +72,8 @@ def without_padding(table: np.ndarray) -> np.ndarray:
 
 
 def _again(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if values.dtype == np.complex128:  # as pairs of real numbers
+        return _again(np.stack([np.real(values), np.imag(values)], -1), rng) @ np.array([1.0, 1.0j])
     if values.size < 2 or values.dtype.kind != "f":
         return values
     drawn = values[values != 0.0]

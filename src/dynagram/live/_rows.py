@@ -217,6 +217,8 @@ def weight_of(node: Node) -> tuple[Constant, Constant | None]:
     W = arrays[0]
     if W.value.ndim != 2:
         raise UnreadableError(f"a product with an array of shape {W.value.shape}", W.parameters)
+    if np.iscomplexobj(W.value):
+        raise UnreadableError("a complex matrix", W.parameters)
     if node.options.get("transposed"):
         W = Constant(W.value.T, W.parameters)
     if bias is None and len(arrays) > 1:

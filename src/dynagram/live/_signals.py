@@ -39,7 +39,8 @@ def explain_signals(
     first = outside[0]
     expected = "" if first.expected is None else f", {short(first.expected, 3)} expected"
     seen = f"{first.layer} is the first, its {first.quantity} is {short(first.measured, 3)}"
-    vectors = {name: b for name, b in parameters.items() if b.ndim == 1 and b.size > 1}
+    vectors = {name: b for name, b in parameters.items()
+               if b.ndim == 1 and b.size > 1 and b.dtype.kind == "f"}  # fmt: skip
     shifts = {name: float(b[0]) for name, b in vectors.items()
               if np.all(b == b[0]) and (b[0] not in (0.0, 1.0) or name in biases)}  # fmt: skip
     if shifts:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dynagram.errors import InvalidTypeError, InvalidValueError, MissingExtraError
 
 try:
@@ -19,6 +17,8 @@ try:
     from torch.nn.utils.spectral_norm import SpectralNorm
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "torch") from error
+
+from dynagram.live._torch_tensors import as_tensor, leading_parameter, learns
 
 _POWERS = 30  # iterations of a spectral norm; 15 are those of torch at the beginning
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -197,7 +197,7 @@ def torch_layers(module: nn.Module, x: Any) -> TorchLayers:
         for part in module.modules()
     ]
     parameters = dict(module.named_parameters())
-    learning = {name: p for name, p in parameters.items() if p.is_floating_point()}
+    learning = {name: p for name, p in parameters.items() if learns(p)}
     frozen = [p for p in learning.values() if not p.requires_grad]
     try:
         for parameter in frozen:
@@ -246,7 +246,7 @@ def matrices_without_gradient(module: nn.Module, x: Any) -> tuple[str, ...]:
     if not asked:
         return ()
     values = {name: p.detach().clone().requires_grad_(True) for name, p in asked.items()}
-    arguments, options = arguments_of(module, as_tensor(x, next(iter(module.parameters()))))
+    arguments, options = arguments_of(module, as_tensor(x, leading_parameter(module)))
     try:
         with undisturbed(module), torch.enable_grad():
             module.train()
@@ -268,34 +268,6 @@ def every_tensor(output: Any) -> list[torch.Tensor]:
     if not isinstance(values, Iterable) or isinstance(values, str):
         return []
     return [tensor for value in values for tensor in every_tensor(value)]
-
-
-def as_tensor(value: Any, like: torch.Tensor) -> Any:
-    """Arrays and tensors on the device and in the precision of another; all else as it is."""
-    if isinstance(value, tuple):
-        return tuple(as_tensor(part, like) for part in value)
-    if isinstance(value, Mapping):
-        return {name: as_tensor(part, like) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        value = tensor_of(value)
-    if not isinstance(value, torch.Tensor):
-        return value
-    value = value.to(like.device)
-    return value.to(like.dtype) if value.is_floating_point() else value
-
-
-def tensor_of(values: np.ndarray, name: str = "inputs") -> torch.Tensor:
-    """An array as a tensor: PyTorch has no other byte order and nothing beyond float64.
-
-    >>> tensor_of(np.ones(2, ">f4")).dtype, tensor_of(np.ones(2, np.longdouble)).dtype
-    (torch.float32, torch.float64)
-    """
-    is_long = values.dtype.kind == "f" and values.dtype.itemsize > 8
-    kind = np.dtype(np.float64) if is_long else values.dtype.newbyteorder("=")
-    try:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=kind))
-    except TypeError as error:
-        raise InvalidTypeError(name, str(values.dtype), "expected an array of numbers") from error
 
 
 def kind_of(module: nn.Module) -> str:

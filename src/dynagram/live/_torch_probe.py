@@ -13,12 +13,12 @@ from dynagram.live._layers import LayerNumbers, layer_numbers
 from dynagram.live._torch_layers import (
     TorchLayer,
     arguments_of,
-    as_tensor,
     first_tensor,
     torch_layers,
     undisturbed,
     unwrapped,
 )
+from dynagram.live._torch_tensors import as_tensor, leading_parameter, learns
 
 
 def measure_torch(
@@ -44,13 +44,17 @@ def measure_torch(
     ['0', '2']
     """
     module = unwrapped(module)
-    x = as_tensor(x, next(iter(module.parameters())))
+    x = as_tensor(x, leading_parameter(module))
     arguments, options = arguments_of(module, x)
     layers = torch_layers(module, x).layers
     seen: dict[str, torch.Tensor] = {}
 
     def keep(name: str) -> Any:
         def hook(_: Any, __: Any, output: Any) -> Any:
+            if isinstance(output, torch.Tensor) and output.is_complex():
+                pairs = torch.view_as_real(output.resolve_conj()).flatten(-2)
+                seen.setdefault(name, pairs)
+                return torch.view_as_complex(pairs.unflatten(-1, (-1, 2)).clone())
             seen.setdefault(name, first_tensor(output))
             # What comes next may work in place: it gets a copy.
             return output.clone() if isinstance(output, torch.Tensor) else None
@@ -62,7 +66,7 @@ def measure_torch(
         name: p.detach() if parameters is None else as_tensor(parameters[name], p).to(p.dtype)
         for name, p in module.named_parameters()
     }
-    values = {name: p.clone().requires_grad_(p.is_floating_point()) for name, p in values.items()}
+    values = {name: p.clone().requires_grad_(learns(p)) for name, p in values.items()}
     try:
         with undisturbed(module), torch.enable_grad():
             output = first_tensor(torch.func.functional_call(module, values, arguments, options))
@@ -76,7 +80,7 @@ def measure_torch(
             handle.remove()
     back, gradients = slopes[: len(signals)], slopes[len(signals) :]
     squares = {
-        name: 0.0 if g is None else float((g.double() ** 2).sum())
+        name: 0.0 if g is None else float((g.abs().double() ** 2).sum())
         for name, g in zip(values, gradients, strict=True)
     }
     return [

@@ -30,7 +30,12 @@ _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 _PLACES_OF_EPSILON = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7,
                       "instance_norm": 7}  # fmt: skip
 _EPSILON = 1e-5  # of a function of torch that is not told another
-_LOW = (torch.float32, torch.float16, torch.bfloat16)
+_WRITES = ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__",
+           "__iand__", "__ior__", "__ixor__", "__ifloordiv__", "__imod__")  # fmt: skip
+_RAISED = {
+    torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128, torch.complex32: torch.complex128,
+}  # fmt: skip
 _CASTS = ("float", "half", "bfloat16", "type_as")
 
 
@@ -112,8 +117,12 @@ def _double_copy(module: nn.Module) -> nn.Module:
         for name, value in vars(part).items():  # tensors that are no buffers stay behind
             if isinstance(value, torch.Tensor):
                 vars(part)[name] = _double(value)
-    # As functions: a module may have a part that it calls "to". Complex numbers stay what they are.
-    return nn.Module.double(nn.Module.cpu(copied))
+    # As functions: a module may have a part that it calls "to".
+    copied = nn.Module.double(nn.Module.cpu(copied))
+    for values in (*copied.parameters(), *copied.buffers()):
+        if values.is_complex():  # `double` leaves them as they are
+            values.data = values.data.to(torch.complex128)
+    return copied
 
 
 def _makes_weights(hook: Any) -> bool:
@@ -166,9 +175,13 @@ class _Recorder(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         cast = name in _CASTS and (name != "type_as" or args[1].is_floating_point())
         computed = _as_double if cast else func
+        target = _written(name, args, options)
+        before = None if target is None else _numbers(target)
         result = computed(*args, **options)
         outputs = _tensors(result)
-        if not outputs or getattr(func, "__name__", "") == "__set__":
+        if target is not None and all(output is not target for output in outputs):
+            outputs.append(target)
+        if not outputs or name == "__set__":
             return result
         inputs = tuple(known for known in read if isinstance(known, int))
         if not inputs:
@@ -176,6 +189,7 @@ class _Recorder(TorchFunctionMode):
             names = tuple(n for k in read if isinstance(k, Constant) for n in k.parameters)
             for tensor in outputs:
                 self._remember(tensor, Constant(_numbers(tensor), tuple(dict.fromkeys(names))))
+            self._refresh(target)
             return result
         tensors = _tensors((args, options))
         is_data = [isinstance(known, int) for known in read]
@@ -187,8 +201,10 @@ class _Recorder(TorchFunctionMode):
         op, about = _classify(func, args, options, self._known)
         for index, tensor in enumerate(outputs):
             detail = about if len(outputs) == 1 else {**about, "output": index}
-            again = _as_function(computed, args, options, is_data, index)
+            written = None if target is None else (target, before)
+            again = _as_function(computed, args, options, is_data, index, written)
             self._record(op, inputs, constants, tensor, detail, again)
+        self._refresh(target)
         return result
 
     def _record(
@@ -197,6 +213,30 @@ class _Recorder(TorchFunctionMode):
         number = len(self.nodes)
         self.nodes.append(Node(number, op, inputs, constants, _numbers(tensor), about, again))
         self._remember(tensor, number)
+
+    def _refresh(self, target: torch.Tensor | None) -> None:
+        """What shares its memory with a tensor that was written to may hold other numbers now."""
+        if target is None or target.layout is not torch.strided:
+            return
+        place, source = target.untyped_storage().data_ptr(), self._known.get(id(target))
+        for tensor in {id(t): t for t in self._alive if id(t) in self._known}.values():
+            known = self._known[id(tensor)]
+            if tensor is target or tensor.layout is not torch.strided:
+                continue
+            if tensor.untyped_storage().data_ptr() != place:
+                continue
+            old = known.value if isinstance(known, Constant) else self.nodes[known].value
+            value = _numbers(tensor)
+            if np.array_equal(old, value, equal_nan=True):
+                continue
+            read = (known, source)
+            inputs = tuple(part for part in read if isinstance(part, int))
+            constants = tuple(part for part in read if isinstance(part, Constant))
+            if inputs:
+                self._record("other", inputs, constants, tensor, {"name": "write to a view"})
+            else:
+                names = (name for constant in constants for name in constant.parameters)
+                self._remember(tensor, Constant(value, tuple(dict.fromkeys(names))))
 
     def _look_beside(self, func: Any, args: Any, options: Any, outputs: list[Any]) -> None:
         """Follow what other inputs give, and keep the products with parameters."""
@@ -219,26 +259,44 @@ def _as_double(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 def _as_function(
-    func: Callable[..., Any], args: Any, options: Any, is_data: list[bool], index: int
-) -> Callable[..., np.ndarray]:
-    """An operation as a function of the arrays that its inputs hold."""
+    func: Callable[..., Any], args: Any, options: Any, is_data: list[bool], index: int,
+    written: tuple[torch.Tensor, Any] | None = None,
+) -> Callable[..., np.ndarray]:  # fmt: skip
+    """An operation as a function of the arrays that its inputs hold.
+
+    `written` is the tensor that it writes to, if it does, and the numbers that it held before.
+    """
 
     def again(*arrays: np.ndarray) -> np.ndarray:
-        new = iter(arrays)
-        tensors = iter(
-            torch.from_numpy(np.array(next(new))) if data else tensor
-            for tensor, data in zip(_tensors((args, options)), is_data, strict=True)
-        )
-        filled = _refilled(args, tensors), _refilled(options, tensors)
+        new, tensors, places = iter(arrays), [], []
+        for tensor, data in zip(_tensors((args, options)), is_data, strict=True):
+            made = torch.from_numpy(np.array(next(new))) if data else tensor
+            if written is not None and tensor is written[0]:
+                made = made if data else torch.from_numpy(np.array(written[1]))
+                places.append(made)
+            tensors.append(made)
+        refill = iter(tensors)
+        filled = _refilled(args, refill), _refilled(options, refill)
         with _doubles(), torch.random.fork_rng(devices=[]), torch.no_grad():
-            return _numbers(_tensors(func(*filled[0], **filled[1]))[index])
+            result = func(*filled[0], **filled[1])
+        return _numbers(places[0] if places else _tensors(result)[index])
 
     return again
 
 
+def _written(name: str, args: Any, options: Mapping[str, Any]) -> torch.Tensor | None:
+    """The tensor that an operation writes to; None where it makes a new one."""
+    if isinstance(options.get("out"), torch.Tensor):
+        return options["out"]
+    by_name = name.endswith("_") and not name.endswith("__")
+    if not (by_name or name in _WRITES or options.get("inplace")):
+        return None
+    return args[0] if args and isinstance(args[0], torch.Tensor) else None
+
+
 def _raised(value: Any) -> Any:
-    """float64 in place of a lower precision that is asked for; all else as it is."""
-    return torch.float64 if isinstance(value, torch.dtype) and value in _LOW else value
+    """Double precision in place of a lower one that is asked for; all else as it is."""
+    return _RAISED.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -75,8 +75,8 @@ def _of_node(node: Node) -> list[Weight]:
         constant = weight_of(node)[0] if node.op == "linear" else node.constants[0]
     except UnreadableError:
         return []
-    if len(constant.parameters) != 1 or constant.value.ndim < 2:
-        return []  # made of several parameters: its entries are no draws
+    if len(constant.parameters) != 1 or constant.value.ndim < 2 or np.iscomplexobj(constant.value):
+        return []  # made of several parameters: its entries are no draws; complex: no recipe's
     values, name = constant.value, constant.parameters[0]
     if node.op == "embedding":
         return [weight(name, "token", values, 1, values.shape[1])]

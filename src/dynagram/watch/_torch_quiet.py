@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from dynagram.errors import InvalidTypeError, InvalidValueError
-from dynagram.live._torch_layers import tensor_of
+from dynagram.live._torch_tensors import tensor_of
 from dynagram.watch._randomness import same_numbers
 from dynagram.watch._torch_attributes import same_attributes
 
