@@ -126,7 +126,7 @@ def imbalance(context: Context, index: int) -> Reading:
     memory.wander[index] = moved
     is_seen = {index, index + 1} <= memory.updates.keys() and math.isfinite(moved)
     look = context.look
-    if index in memory.unbalanced or not is_seen:
+    if index in memory.unbalanced or not is_seen or look.is_written:
         return value, None
     if look.momentum != 0.0 or look.weight_decay != 0.0 or not _is_conserved(context, index):
         return value, None

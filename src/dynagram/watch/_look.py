@@ -99,6 +99,7 @@ class Look:
     - `loss`: on the probe; None without targets.
     - `eta`: the learning rate of the last step; None where it is not known.
     - `momentum`: of plain gradient descent at one rate for all; None for any other update rule.
+    - `is_written`: whether anything but steps has written to the weights, such as a projection.
     - `nesterov`: whether gradients are those a step ahead.
     - `weight_decay`: likewise.
     - `curvature`: a function that gives the top eigenvalue of the Gauss–Newton matrix.
@@ -115,6 +116,7 @@ class Look:
     loss: float | None = None
     eta: float | None = None
     momentum: float | None = None
+    is_written: bool = False
     nesterov: bool = False
     weight_decay: float = 0.0
     curvature: Callable[[], float] | None = None

@@ -138,7 +138,8 @@ class StepHooks:
         look.eta = max((float(group["lr"]) for group in groups if "lr" in group), default=None)
         look.weight_decay = max((float(g.get("weight_decay", 0.0)) for g in groups), default=0.0)
         is_alone = learning <= self._holds(optimizer, again=True) - self._held_by_others(optimizer)
-        if is_alone and not self._is_written and isinstance(optimizer, torch.optim.SGD):
+        look.is_written = self._is_written
+        if is_alone and isinstance(optimizer, torch.optim.SGD):
             rules = {_rule(g) for g in groups if any(id(p) in learning for p in g["params"])}
             if len(rules) == 1 and (rule := rules.pop()) is not None:
                 _, look.momentum, look.nesterov = rule
